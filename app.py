@@ -1,0 +1,9 @@
+"""attnviz: page configuration and navigation. Run with `streamlit run app.py`."""
+
+import streamlit as st
+
+START = st.Page("pages/start.py", title="Start", default=True)
+
+page = st.navigation([START], position="top")
+st.set_page_config(page_title="attnviz", layout="wide", initial_sidebar_state="collapsed")
+page.run()

@@ -1,0 +1,1 @@
+"""attnviz: attention, from the equation to real pretrained models."""

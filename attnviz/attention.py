@@ -1,0 +1,49 @@
+"""The attention equation applied to one head of a real model.
+
+The n × n matrices of a head are computed when it is looked at, from its captured query, key
+and value, in float32 whatever the model's own precision. Rows are queries, columns keys.
+"""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor
+
+from attnviz import equation
+from attnviz.capture import AttentionCall
+
+
+def scores(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
+    """q·k of one head."""
+    query = call.query[batch, head].float()
+    return equation.scores(query, call.key[batch, call.kv_head(head)].float())
+
+
+def logits(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
+    """What enters the softmax of one head; −∞ where a key is hidden."""
+    return equation.logits(
+        scores(call, head, batch),
+        call.scale,
+        softcap=call.softcap,
+        bias=_of_head(call.bias, head, batch),
+        mask=_of_head(call.mask, head, batch),
+    )
+
+
+def weights(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
+    """Softmax of the logits; a row sums to 1, or less where a learned sink takes the rest."""
+    sinks = None if call.sinks is None else call.sinks[head].float()
+    return equation.weights(logits(call, head, batch), sinks)
+
+
+def output(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query d_v"]:
+    """Σ weights · value of one head, before the output projection."""
+    value = call.value[batch, call.kv_head(head)].float()
+    return equation.output(weights(call, head, batch), value)
+
+
+def _of_head(tensor: Tensor | None, head: int, batch: int) -> Tensor | None:
+    """The (query, key) slice of a tensor whose batch and head axes may be shared (size 1)."""
+    if tensor is None:
+        return None
+    return tensor[batch if tensor.shape[0] > 1 else 0, head if tensor.shape[1] > 1 else 0]

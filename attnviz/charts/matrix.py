@@ -1,0 +1,223 @@
+"""One head's weights as a picture: queries down, keys across, 0 to the largest weight.
+
+A picture of n × n cells is one image, not n² marks. The weights themselves travel with it in
+a string of two base-36 digits per cell, thousandths, so that the reading under the pointer
+is a number of the head and not a colour read back.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from jaxtyping import Float, UInt8
+from PIL import Image
+
+from attnviz.charts import theme
+
+DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def weight_picture(matrix: pd.DataFrame, tokens: pd.DataFrame, query: int) -> alt.LayerChart:
+    """The picture of a `weight_matrix`, with the row of one query outlined.
+
+    Above it stands the cell under the pointer: query, key and weight, at rest the largest of
+    the outlined row.
+    """
+    weights = matrix.to_numpy()
+    size = len(tokens)
+    key = int(weights[query].argmax())
+    picture = (
+        alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights)}]))
+        .mark_image(aspect=False)
+        .encode(
+            x=_axis(alt.X("left:Q"), tokens, "key: the token looked at", [0, size]),
+            y=_axis(alt.Y("top:Q"), tokens, "query: the token that looks", [size, 0]),
+            x2="right",
+            y2="bottom",
+            url="picture:N",
+        )
+        .add_params(_pointer())
+    )
+    return (
+        alt.layer(picture, _band("query"), _band("key"), _chosen_row(query, size))
+        .add_params(*_square_size(), *_reading(weights, tokens, query, key))
+        .properties(title=_title(), autosize="pad")
+    )
+
+
+def weight_scale(top: float) -> alt.Chart:
+    """The colour scale of a picture, from 0 to its largest weight, written at both ends."""
+    ramp = {"left": 0, "right": top, "picture": _png_url(np.linspace(0, top, 256)[None])}
+    return (
+        alt.Chart(pd.DataFrame([ramp]))
+        .mark_image(aspect=False)
+        .encode(
+            x=alt.X("left:Q")
+            .title("weight")
+            .axis(
+                values=[0, top],
+                format=".2f",
+                grid=False,
+                labelFontSize=theme.FONT_SIZE,
+                titleFontSize=theme.FONT_SIZE,
+            )
+            .scale(domain=[0, top], nice=False),
+            x2="right",
+            url="picture:N",
+        )
+        .properties(height=12, width=theme.MATRIX_SIDE // 2, autosize="pad")
+    )
+
+
+def _corners(size: int) -> dict[str, int]:
+    return {"left": 0, "right": size, "top": 0, "bottom": size}
+
+
+def _png_url(weights: Float[np.ndarray, "query key"]) -> str:
+    """A data URL of the matrix in viridis, 0 dark; cells enlarged by a whole factor."""
+    top = max(float(weights.max()), 1e-12)
+    shades = (weights / top * 255).round().astype(np.uint8)
+    enlarge = max(1, 2 * theme.MATRIX_SIDE // weights.shape[1])
+    image = Image.fromarray(shades.repeat(enlarge, 0).repeat(enlarge, 1), mode="P")
+    image.putpalette(_viridis().tobytes())
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", compress_level=1)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _viridis() -> UInt8[np.ndarray, "256 3"]:
+    """The viridis scale (Smith and van der Walt 2015), interpolated from sixteen of its steps."""
+    anchors = np.array([[int(h[i : i + 2], 16) for i in (0, 2, 4)] for h in VIRIDIS.split()])
+    at = np.linspace(0, len(anchors) - 1, 256)
+    return np.stack(
+        [np.interp(at, range(len(anchors)), anchors[:, c]) for c in range(3)], axis=1
+    ).astype(np.uint8)
+
+
+VIRIDIS = (
+    "440154 481a6c 472f7d 414487 39568c 31688e 2a788e 23888e "
+    "1f988b 22a884 35b779 54c568 7ad151 a5db36 d2e21b fde725"
+)
+
+
+def _axis(channel, tokens: pd.DataFrame, title: str, domain: list[int]):
+    """A token axis: positions are the scale, words its labels, every k-th if there are many."""
+    step = -(-len(tokens) // theme.LABELLED_TOKENS)
+    shown = [position + 0.5 for position in tokens["position"][::step]]
+    across = isinstance(channel, alt.X)
+    return (
+        channel.title(title)
+        .scale(domain=domain, nice=False, zero=False)
+        .axis(
+            values=shown,
+            tickCount=len(shown),  # Vega thins even given values to its own count
+            labelExpr=f"{_words(tokens)}[floor(datum.value)]",
+            labelOverlap=False,
+            labelAngle=-45 if across else 0,
+            labelLimit=110,
+            labelFontSize=_label_size(len(shown)),
+            titleFontSize=theme.FONT_SIZE,
+            orient="top" if across else "left",
+            grid=False,
+            ticks=False,
+            domain=False,
+        )
+    )
+
+
+def _label_size(labels: int) -> int:
+    return theme.FONT_SIZE if labels <= 20 else 10
+
+
+def _words(tokens: pd.DataFrame) -> str:
+    return json.dumps(tokens["token"].tolist())
+
+
+def _pointer() -> alt.Parameter:
+    """A selection whose two ends are both where the pointer is: it follows, and covers nothing."""
+    return alt.selection_interval(
+        name="pointer",
+        on="[pointermove, pointerout] > pointerdown",
+        translate=False,
+        zoom=False,
+        clear=False,
+    )
+
+
+def _square_size() -> list[alt.Parameter]:
+    """Width and height of the plot: square, and narrower on a narrow screen."""
+    largest = theme.MATRIX_SIDE
+    width = (
+        f"isFinite(windowSize()[0]) ? clamp(windowSize()[0] - 170, 170, {largest}) : {largest}"
+    )
+    return [alt.param(name="width", expr=width), alt.param(name="height", expr="width")]
+
+
+def _reading(
+    weights: Float[np.ndarray, "query key"], tokens: pd.DataFrame, query: int, key: int
+) -> list[alt.Parameter]:
+    """The cell under the pointer and its weight in thousandths."""
+    size = len(tokens)
+
+    def under(axis: str, otherwise: int) -> str:
+        at = f"clamp(floor(invert('{axis}', pointer_{axis}[0])), 0, {size - 1})"
+        return f"isNumber(pointer_{axis}[0]) ? {at} : {otherwise}"
+
+    first = f"2 * ({size} * query_at + key_at)"
+
+    def digit(place: str) -> str:
+        return f"indexof('{DIGITS}', substring(cells, {place}, {place} + 1))"
+
+    return [
+        alt.param(name="cells", value=encode_cells(weights)),
+        alt.param(name="words", expr=_words(tokens)),
+        alt.param(name="query_at", expr=under("y", query)),
+        alt.param(name="key_at", expr=under("x", key)),
+        alt.param(name="thousandths", expr=f"36 * {digit(first)} + {digit(first + ' + 1')}"),
+    ]
+
+
+def encode_cells(weights: Float[np.ndarray, "query key"]) -> str:
+    """Each weight in thousandths, as two base-36 digits, row after row."""
+    thousandths = (weights * 1000).round().astype(int).ravel()
+    pairs = [high + low for high in DIGITS for low in DIGITS]
+    return "".join(pairs[value] for value in thousandths)
+
+
+def _title() -> alt.TitleParams:
+    cell = "'query ' + query_at + ' ' + words[query_at] + '  →  key ' + key_at + ' ' + words[key_at]"
+    return alt.TitleParams(
+        text=alt.ExprRef(f"{cell} + ':  ' + format(thousandths / 1000, '.3f')"),
+        anchor="start",
+        fontSize=theme.TITLE_SIZE,
+        offset=8,
+    )
+
+
+def _band(axis: str) -> alt.Chart:
+    """A thin frame round the row or the column of the cell under the pointer."""
+    along, across = ("y", "x") if axis == "query" else ("x", "y")
+    ends = {
+        along: alt.ExprRef(f"scale('{along}', {axis}_at)"),
+        f"{along}2": alt.ExprRef(f"scale('{along}', {axis}_at + 1)"),
+        across: 0,
+        f"{across}2": alt.ExprRef("width"),
+    }
+    return alt.Chart(pd.DataFrame([{}], index=[0])).mark_rect(
+        filled=False, stroke="white", strokeWidth=1.5, tooltip=None, **ends
+    )
+
+
+def _chosen_row(query: int, size: int) -> alt.Chart:
+    """The frame round the chosen query's row, in the colour of what is real."""
+    row = pd.DataFrame([{"left": 0, "right": size, "top": query, "bottom": query + 1}])
+    return (
+        alt.Chart(row)
+        .mark_rect(filled=False, stroke=theme.REAL, strokeWidth=3, tooltip=None)
+        .encode(x="left:Q", x2="right", y="top:Q", y2="bottom")
+    )

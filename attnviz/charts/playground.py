@@ -1,0 +1,151 @@
+"""The charts of the variance playground: histogram, variance against d_k, softmax rows."""
+
+from __future__ import annotations
+
+import json
+
+import altair as alt
+import pandas as pd
+
+from attnviz.charts import theme
+
+
+POWERS = {1e-9: "10⁻⁹", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 1: "1", 1e3: "10³"}
+POWER_AT = "round(log(datum.value) / log(1000)) + 3"
+QUANTITY_COLOURS = {
+    "q·k": theme.DIVISOR_COLOURS["1"],
+    "q·k / √d_k": theme.DIVISOR_COLOURS["√d_k"],
+}
+
+
+def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart:
+    """Measured density (bars) and predicted normal density (line) of one quantity.
+
+    The x axis reaches as far for every quantity, so that one sees which is narrower.
+    """
+    reach = float(bins["right"].max())
+    shown = bins[bins["quantity"] == quantity]
+    colour = QUANTITY_COLOURS[quantity]
+    x = alt.X("left:Q").title(quantity).scale(domain=[-reach, reach], nice=False)
+    x = x.axis(grid=False, tickCount=5)
+    y = alt.Y("density:Q").title("density").axis(labels=False, ticks=False, grid=False)
+    bars = (
+        alt.Chart(shown)
+        .mark_rect(color=colour, opacity=0.55)
+        .encode(
+            x=x,
+            x2="right",
+            y=y,
+            tooltip=[
+                alt.Tooltip("left:Q", format=".3~g", title="from"),
+                alt.Tooltip("right:Q", format=".3~g", title="to"),
+                alt.Tooltip("density:Q", format=".3~g", title="measured density"),
+                alt.Tooltip("predicted:Q", format=".3~g", title="predicted density"),
+            ],
+        )
+    )
+    line = (
+        alt.Chart(shown)
+        .transform_calculate(middle="(datum.left + datum.right) / 2")
+        .mark_line(color=colour, strokeWidth=theme.LINE_WIDTH)
+        .encode(x="middle:Q", y="predicted:Q")
+    )
+    return alt.layer(bars, line).properties(height=theme.SMALL_HEIGHT)
+
+
+# Above the first line, and in the gap between the first and the second.
+HEAD_NAMES = {
+    "scores": {"align": "right", "dx": -14, "dy": -10},
+    "logits": {"align": "left", "dx": 14, "dy": -9},
+}
+
+
+def variance_curve(curve: pd.DataFrame, marks: pd.DataFrame | None) -> alt.LayerChart:
+    """Variance of the logits against d_k, log–log: points measured, lines predicted.
+
+    `marks` puts a real head on it as diamonds: its scores and its logits.
+    """
+    base = alt.Chart(curve).encode(x=_d_k_axis(), color=_by_divisor(alt.Color))
+    lines = base.mark_line(strokeWidth=theme.LINE_WIDTH).encode(
+        y=_variance_axis("predicted"), strokeDash=_by_divisor(alt.StrokeDash)
+    )
+    points = base.mark_point(filled=True, size=55, opacity=1).encode(
+        y=_variance_axis("variance"),
+        tooltip=[
+            alt.Tooltip("d_k:Q"),
+            alt.Tooltip("divisor:N"),
+            alt.Tooltip("variance:Q", format=".3~g", title="measured"),
+            alt.Tooltip("standard_error:Q", format=".1~g", title="± standard error"),
+            alt.Tooltip("predicted:Q", format=".3~g"),
+        ],
+    )
+    names = (
+        base.transform_filter(alt.datum.d_k == int(curve["d_k"].max()))
+        .mark_text(align="left", dx=8, fontSize=theme.FONT_SIZE, fontWeight="bold")
+        .transform_calculate(label="'÷ ' + datum.divisor")
+        .encode(y=_variance_axis("predicted"), text="label:N")
+    )
+    heads = [] if marks is None else _head(marks)
+    return alt.layer(lines, points, names, *heads).properties(height=theme.CURVE_HEIGHT)
+
+
+def _d_k_axis() -> alt.X:
+    return (
+        alt.X("d_k:Q")
+        .title("d_k")
+        .scale(type="log", base=2, domain=[1, 3000], nice=False)
+        .axis(values=[1, 4, 16, 64, 256, 1024], grid=False)
+    )
+
+
+def _variance_axis(field: str) -> alt.Y:
+    return (
+        alt.Y(f"{field}:Q")
+        .title("variance")
+        .scale(type="log", domain=[1e-10, 1e5], nice=False)
+        .axis(values=list(POWERS), labelExpr=f"{json.dumps(list(POWERS.values()))}[{POWER_AT}]")
+    )
+
+
+def _by_divisor(channel: type[alt.Color] | type[alt.StrokeDash]) -> alt.Color | alt.StrokeDash:
+    """One colour and one dash for each divisor, named at the lines and not in a legend."""
+    looks = theme.DIVISOR_COLOURS if channel is alt.Color else theme.DIVISOR_DASHES
+    return (
+        channel("divisor:N").scale(domain=list(looks), range=list(looks.values())).legend(None)
+    )
+
+
+def _head(marks: pd.DataFrame) -> list[alt.Chart]:
+    """Diamonds for the real head: its scores, named above, and its logits, named below."""
+    base = alt.Chart(marks).encode(x=_d_k_axis(), y=_variance_axis("variance"))
+    diamonds = base.mark_point(
+        shape="diamond", size=190, stroke=theme.REAL, strokeWidth=3, fill="white", opacity=1
+    ).encode(
+        tooltip=[
+            alt.Tooltip("quantity:N", title="this head's"),
+            alt.Tooltip("d_k:Q"),
+            alt.Tooltip("variance:Q", format=".3~g", title="variance within a row"),
+        ]
+    )
+    names = [
+        base.transform_filter(alt.datum.quantity == quantity)
+        .transform_calculate(label="'this head’s ' + datum.quantity")
+        .mark_text(fontSize=theme.FONT_SIZE, color=theme.REAL, fontWeight="bold", **place)
+        .encode(text="label:N")
+        for quantity, place in HEAD_NAMES.items()
+    ]
+    return [diamonds, *names]
+
+
+def softmax_row(row: pd.DataFrame) -> alt.Chart:
+    """The weights of one draw under one divisor, on a scale from 0 to 1."""
+    return (
+        alt.Chart(row)
+        .mark_bar(color=theme.DIVISOR_COLOURS[row["divisor"].iloc[0]])
+        .encode(
+            x=alt.X("key:O").title("key").axis(labels=False, ticks=False),
+            y=alt.Y("weight:Q").title("weight").scale(domain=[0, 1]).axis(values=[0, 0.5, 1]),
+            tooltip=[alt.Tooltip("key:O"), alt.Tooltip("weight:Q", format=".3f")],
+        )
+        .properties(height=theme.SMALL_HEIGHT)
+    )

@@ -1,0 +1,23 @@
+"""The one place that knows colours and sizes.
+
+Real (what a model computed) and synthetic (what we drew) keep one colour each; the four
+divisors keep one colour and one dash each, from the palette of Okabe and Ito (2008), in an
+order that differs in lightness too.
+"""
+
+from __future__ import annotations
+
+REAL = "#1F6FB8"
+SYNTHETIC = "#C26A00"
+
+DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#7A7A7A", "d_k²": "#CC79A7"}
+DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
+
+FONT_SIZE = 14
+TITLE_SIZE = 16
+LINE_WIDTH = 2.5
+
+MATRIX_SIDE = 440  # px, the largest side of a square picture of a matrix
+SMALL_HEIGHT = 150  # px, one panel of several, axes included
+CURVE_HEIGHT = 360  # px, axes included
+LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis

@@ -1,0 +1,1 @@
+"""The Streamlit side: the selection in the URL, cached readings, controls, and the look."""

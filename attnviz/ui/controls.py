@@ -1,0 +1,152 @@
+"""The controls that several pages share; each returns the selection as it now is."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnviz.models import catalogue
+from attnviz.ui import selection as selected
+from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of
+from attnviz.ui.readings import Reading
+from attnviz.ui.selection import D_KS, MAX_SEED, N_KEYS, Selection
+
+TEXT_HELP = "Type a sentence of your own; Ctrl + Enter reads it."
+MODEL_HELP = (
+    "Choose one, or type the name of a model on the Hugging Face hub, or the path of a folder."
+)
+
+
+def model_and_text() -> Selection:
+    """Which model reads which text."""
+    now = selected.current()
+    titles = {entry.name: entry.title for entry in catalogue()}
+    left, middle, right = st.columns([3, 3, 6])
+    st.session_state.setdefault("model", now.model)
+    st.session_state.setdefault("text", now.text)
+    model = left.selectbox(
+        "Model",
+        list(dict.fromkeys([*titles, now.model])),
+        format_func=lambda name: titles.get(name, name),
+        key="model",
+        accept_new_options=True,
+        help=MODEL_HELP,
+    )
+    _examples(middle)
+    text = right.text_area("Text", key="text", height=88, help=TEXT_HELP)
+    if model != now.model:
+        return _open(model=model or now.model, text=text)
+    if text != now.text:
+        return selected.change(text=text, query=None)
+    return now
+
+
+def _examples(place) -> None:
+    """A menu that fills in the text; it shows the example that the text is, if it is one."""
+    shown = example_of(st.session_state["text"])
+    st.session_state["example"] = shown.title if shown else None
+    place.selectbox(
+        "Example",
+        [example.title for example in EXAMPLES],
+        index=None,
+        key="example",
+        placeholder="your own text",
+        on_change=_take_example,
+    )
+
+
+def _take_example() -> None:
+    example = next((e for e in EXAMPLES if e.title == st.session_state["example"]), None)
+    if example is not None:
+        st.session_state["text"] = example.text
+        _open(text=example.text)
+
+
+def _open(**changes: str) -> Selection:
+    """Change model or text, and open the head in which something can be seen."""
+    now = selected.current()
+    model, text = changes.get("model", now.model), changes.get("text", now.text)
+    example = example_of(text)
+    known = example.heads if example else OPENING
+    layer, head = known.get(model, (now.layer, now.head) if model == now.model else (0, 0))
+    for name in ("layer", "head", "query", "d_k"):
+        st.session_state.pop(name, None)
+    return selected.change(**changes, layer=layer, head=head, query=None, d_k=None)
+
+
+def layer_head_and_query(reading: Reading) -> Selection:
+    """Which head is on screen, and which query's row."""
+    now = _within(reading)
+    layers, heads = len(reading.calls), reading.calls[now.layer].heads
+    left, middle, right = st.columns([1, 1, 2])
+    st.session_state.setdefault("layer", now.layer)
+    st.session_state.setdefault("head", now.head)
+    st.session_state.setdefault("query", now.query)
+    layer = left.number_input("Layer", 0, layers - 1, key="layer")
+    head = middle.number_input("Head", 0, heads - 1, key="head")
+    query = right.selectbox(
+        "Query: the token that looks",
+        range(len(reading.tokens)),
+        format_func=lambda position: f"{position} {reading.tokens.labels[position]}",
+        key="query",
+    )
+    return selected.change(layer=layer, head=head, query=query)
+
+
+def _within(reading: Reading) -> Selection:
+    """The selection with layer, head and query that this model and text have."""
+    now = selected.current()
+    layer = now.layer if now.layer < len(reading.calls) else 0
+    head = now.head if now.head < reading.calls[layer].heads else 0
+    query = now.query
+    if query is None or query >= len(reading.tokens):
+        query = opening_query(reading, example_of(now.text))
+    if (layer, head) != (now.layer, now.head):
+        st.warning(
+            f"{reading.title} has layers 0 to {len(reading.calls) - 1} and heads 0 to "
+            f"{reading.calls[layer].heads - 1}, but layer {now.layer}, head {now.head} was asked "
+            f"for; here is layer {layer}, head {head}."
+        )
+    for name, value in (("layer", layer), ("head", head), ("query", query)):
+        held = st.session_state.get(name)
+        if held is None or (name == "query" and held >= len(reading.tokens)):
+            st.session_state[name] = value
+        elif name != "query" and value != getattr(now, name):
+            st.session_state[name] = value
+    return selected.change(layer=layer, head=head, query=query)
+
+
+def opening_query(reading: Reading, example: Example | None) -> int:
+    """The last token that says the example's word, else the last that is not special."""
+    tokens = reading.tokens
+    word = example.word if example else None
+    spoken = [p for p, label in enumerate(tokens.labels) if label.strip("␣").lower() == word]
+    ordinary = [p for p, special in enumerate(tokens.special) if not special]
+    return (spoken or ordinary or [len(tokens) - 1])[-1]
+
+
+def d_k_slider(follows: int) -> int:
+    """d_k of the playground; it starts at the d_k of the head on screen."""
+    now = selected.current()
+    options = sorted({*D_KS, follows, now.d_k or follows})
+    if st.session_state.get("d_k") not in options:
+        st.session_state["d_k"] = now.d_k or follows
+    d_k = st.select_slider("d_k: the width of one query or key", options, key="d_k")
+    selected.change(d_k=None if d_k == follows else d_k)
+    return d_k
+
+
+def keys_and_seed() -> tuple[int, int]:
+    """Number of keys in the softmax row, and the seed of the draw."""
+    now = selected.current()
+    st.session_state.setdefault("n", now.n)
+    st.session_state.setdefault("seed", now.seed)
+    left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
+    n = left.select_slider("n: the keys in a row", sorted({*N_KEYS, now.n}), key="n")
+    seed = middle.number_input("Seed", 0, MAX_SEED, key="seed")
+    right.button("New draw", on_click=_next_seed, width="stretch")
+    selected.change(n=n, seed=seed)
+    return n, seed
+
+
+def _next_seed() -> None:
+    st.session_state["seed"] = (st.session_state["seed"] + 1) % (MAX_SEED + 1)

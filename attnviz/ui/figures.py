@@ -1,0 +1,69 @@
+"""The figures of the pages: a reading goes in, a chart with its caption comes out on screen."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from attnviz.charts import matrix, playground
+from attnviz.ui import look, readings, sentences
+from attnviz.ui.readings import Draw, Head
+
+
+def head_picture(head: Head, query: int) -> None:
+    """One head's weights, with the scale of colours and the line that says what it is."""
+    look.chart(
+        matrix.weight_picture(head.matrix, head.tokens, query),
+        f"Weights of layer {head.layer}, head {head.head}: queries down, keys across. "
+        f"{sentences.headline(head, query)}.",
+        square=True,
+    )
+    look.chart(
+        matrix.weight_scale(float(head.matrix.to_numpy().max())),
+        "Colour scale of the weights, from 0 to the largest.",
+        square=True,
+    )
+    st.caption(sentences.head_caption(head))
+
+
+def row_table(head: Head, query: int) -> None:
+    """Where the query looks, as a table."""
+    from attnviz import frames
+
+    look.numbers(
+        "This row as a table", frames.weight_table(head.matrix, query, head.tokens), "row"
+    )
+    look.numbers("This head in numbers", head.statistics, "statistics")
+
+
+def score_histogram(draw: Draw) -> None:
+    """Scores before and after dividing, measured and predicted."""
+    for quantity, said in zip(("q·k", "q·k / √d_k"), sentences.measured(draw), strict=True):
+        st.markdown(said)
+        look.chart(playground.score_histogram(draw.histogram, quantity), f"Histogram. {said}.")
+    st.caption(sentences.draw_caption(draw, readings.PAIRS))
+
+
+def variance_curve(seed: int, head: Head | None) -> None:
+    """Variance against d_k under each divisor, with the real head's place."""
+    look.chart(
+        playground.variance_curve(readings.curve(seed), readings.marks(head)),
+        "Variance of the logits against d_k on log axes: divisor 1 rises with d_k, the root of "
+        "d_k stays at 1, d_k and its square fall.",
+    )
+    st.caption(sentences.curve_caption(readings.PAIRS, seed, head))
+
+
+def softmax_rows(draw: Draw) -> None:
+    """The weights of one and the same draw under each divisor."""
+    grid = st.columns(4)
+    rows = draw.rows.groupby("divisor", sort=False)
+    for place, (name, row) in zip(grid, rows, strict=True):
+        largest, effective = row["largest"].iloc[0], row["effective_keys"].iloc[0]
+        divisor = sentences.divisor_value(str(name), draw.d_k)
+        said = f"largest {largest:.2f} · like {effective:.1f} of {draw.n} keys"
+        with place:
+            st.markdown(f"**{divisor}**  \n{said}")
+            look.chart(
+                playground.softmax_row(row), f"Weights of {draw.n} keys, {divisor}: {said}."
+            )
+    st.caption(sentences.rows_caption(draw))

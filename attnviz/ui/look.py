@@ -1,0 +1,48 @@
+"""What every page looks like: the two colours, panels, and charts with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+import streamlit as st
+
+from attnviz.charts import theme
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+STYLE = f"""
+<style>
+[class*="st-key-real"] {{ border-top: 6px solid {theme.REAL}; padding-top: .6rem; }}
+[class*="st-key-synthetic"] {{ border-top: 6px solid {theme.SYNTHETIC}; padding-top: .6rem; }}
+.block-container {{ padding-top: 4.5rem; padding-bottom: 3rem; }}
+</style>
+"""
+
+
+def apply() -> None:
+    """Set the style of the page."""
+    st.html(STYLE)
+
+
+@contextmanager
+def panel(kind: Literal["real", "synthetic"], name: str) -> Iterator[None]:
+    """A part of the page that is wholly real or wholly synthetic, and says so."""
+    with st.container(key=f"{kind}_{name}"):
+        st.caption(f"**{kind.upper()}**")
+        yield
+
+
+def chart(drawing: alt.TopLevelMixin, description: str, *, square: bool = False) -> None:
+    """Draw a chart; a square one keeps its own width, others fill the width they get."""
+    st.altair_chart(drawing, width="content" if square else "stretch", alt=description)
+
+
+def numbers(title: str, table: pd.DataFrame, key: str) -> None:
+    """The numbers of a chart as a table that can be read aloud and downloaded."""
+    fold = st.expander(title, on_change="rerun", key=f"numbers_{key}")
+    if fold.open:
+        fold.dataframe(table, hide_index=True, width="stretch")

