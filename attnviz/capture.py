@@ -242,7 +242,14 @@ class _Arguments:
 
     @classmethod
     def read(
-        cls, eager: bool, module, query, key, value, attention_mask, **others
+        cls,
+        eager: bool,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        **others: Any,
     ) -> _Arguments:
         """Follow the convention of transformers' attention functions."""
         scale = others.get("scaling")
@@ -310,9 +317,7 @@ def _recompute(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
     weights = equation.weights(logits, sinks)
     outputs = equation.output(weights, call.value.float().unsqueeze(2))
     seen = (logits > -torch.inf).any(-1, keepdim=True)
-    return outputs.reshape(batch, heads, len(rows), -1), seen.reshape(
-        batch, heads, len(rows), 1
-    )
+    return outputs.reshape(batch, heads, len(rows), -1), seen.reshape(batch, heads, len(rows), 1)
 
 
 _recorder: ContextVar[_Recorder | None] = ContextVar("attnviz_recorder", default=None)

@@ -24,8 +24,8 @@ def logits(
     scale: float,
     *,
     softcap: float | None = None,
-    bias: Float[Tensor, "..."] | None = None,
-    mask: Bool[Tensor, "..."] | None = None,
+    bias: Float[Tensor, ...] | None = None,
+    mask: Bool[Tensor, ...] | None = None,
 ) -> Float[Tensor, "*batch query key"]:
     """What enters the softmax: softcap(scale · scores) + bias, and −∞ where mask is False.
 
@@ -41,7 +41,7 @@ def logits(
 
 
 def weights(
-    logits: Float[Tensor, "*batch query key"], sinks: Float[Tensor, "..."] | None = None
+    logits: Float[Tensor, "*batch query key"], sinks: Float[Tensor, ...] | None = None
 ) -> Float[Tensor, "*batch query key"]:
     """Softmax over the keys; a row that sees no key is all zero.
 

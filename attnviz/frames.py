@@ -126,7 +126,5 @@ def softmax_rows(scores: Float64[Tensor, " keys"], d_k: int) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-def _normal_density(
-    x: Float64[np.ndarray, " bin"], variance: float
-) -> Float64[np.ndarray, " bin"]:
+def _normal_density(x: Float64[np.ndarray, " bin"], variance: float) -> Float64[np.ndarray, " bin"]:
     return np.exp(-(x**2) / (2 * variance)) / (2 * np.pi * variance) ** 0.5

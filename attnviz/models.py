@@ -39,9 +39,7 @@ VOCABULARY = re.compile(
     r"tokenizer\.json|tekken\.json|vocab.*\.(json|txt|bpe)|.*\.(model|spm|tiktoken)"
 )
 DOWNLOADED = re.compile(r".*\.(json|txt|model|spm|bpe|tiktoken|jinja)")
-HUB_URL = re.compile(
-    r"(https?://)?(www\.)?(huggingface\.co|hf\.co)/([^/?#]+(/[^/?#]+)?)([/?#].*)?"
-)
+HUB_URL = re.compile(r"(https?://)?(www\.)?(huggingface\.co|hf\.co)/([^/?#]+(/[^/?#]+)?)([/?#].*)?")
 HUB_PART = r"\w([\w.-]*\w)?"
 HUB_NAME = re.compile(rf"(?!.*(--|\.\.))(?=.{{1,96}}$){HUB_PART}(/{HUB_PART})?", re.ASCII)
 HUB_TIMEOUT = 3.0  # seconds until a network that swallows requests counts as none
@@ -185,9 +183,7 @@ def _cached_names() -> list[str]:
         folders = sorted(os.listdir(_hub_cache()))
     except OSError:
         return []
-    names = [
-        f[len("models--") :].replace("--", "/") for f in folders if f.startswith("models--")
-    ]
+    names = [f[len("models--") :].replace("--", "/") for f in folders if f.startswith("models--")]
     return [name for name in names if HUB_NAME.fullmatch(name) and _cached_folder(name)]
 
 
@@ -218,9 +214,7 @@ def _downloaded_folder(name: str) -> Path:
     with _quiet_and_alone():
         wanted = _check_offer(name, info)
     return Path(
-        snapshot_download(
-            name, cache_dir=_hub_cache(), allow_patterns=wanted, tqdm_class=SilentBar
-        )
+        snapshot_download(name, cache_dir=_hub_cache(), allow_patterns=wanted, tqdm_class=SilentBar)
     )
 
 
@@ -337,9 +331,7 @@ def _parameters(name: str, weights: Path) -> int:
 
     try:
         with safe_open(weights, "np") as tensors:
-            return sum(
-                prod(tensors.get_slice(key).get_shape()) for key in tensors.offset_keys()
-            )
+            return sum(prod(tensors.get_slice(key).get_shape()) for key in tensors.offset_keys())
     except (SafetensorError, FileNotFoundError) as error:
         raise _refusal("broken", name, file=weights.name) from error
 
@@ -425,9 +417,7 @@ def _read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
 # --- the card
 
 
-def _card(
-    entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> ModelCard:
+def _card(entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ModelCard:
     return ModelCard(
         name=entry.name,
         title=entry.title,
@@ -508,9 +498,7 @@ SENTENCES = {
         "The Hugging Face hub did not answer for {name} as it should; try again later, or "
         "choose a model from the list."
     ),
-    "adapter": (
-        "{name} is an adapter without its base model; merge the two and save the result."
-    ),
+    "adapter": ("{name} is an adapter without its base model; merge the two and save the result."),
     "no config": (
         "{name} holds no config.json; choose a folder that save_pretrained wrote, or a model "
         "made for transformers."
@@ -545,8 +533,7 @@ SENTENCES = {
     ),
     "not json": "The {file} of {name} is not valid JSON; save or download the model again.",
     "index": (
-        "The {file} of {name} does not say where the weights are; save or download the model "
-        "again."
+        "The {file} of {name} does not say where the weights are; save or download the model again."
     ),
     "broken": (
         "The weights of {name} are broken: {file} is missing, cut short or not what its name "

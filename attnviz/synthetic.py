@@ -51,9 +51,7 @@ class Simulation:
     query_gradient_norm: Float64[np.ndarray, " trials"]
 
 
-def sample_scores(
-    d_k: int, n_keys: int, trials: int, seed: int
-) -> Float64[Tensor, "trials keys"]:
+def sample_scores(d_k: int, n_keys: int, trials: int, seed: int) -> Float64[Tensor, "trials keys"]:
     """Draw q and keys ~ N(0, I) for each trial and take their dot products."""
     dice = np.random.default_rng([seed, d_k, n_keys])
     query = torch.from_numpy(dice.standard_normal((trials, 1, d_k)))
@@ -61,9 +59,7 @@ def sample_scores(
     return equation.scores(query, key).squeeze(1)
 
 
-def row_of_weights(
-    scores: Float64[Tensor, " keys"], divisor: float
-) -> Float64[Tensor, " keys"]:
+def row_of_weights(scores: Float64[Tensor, " keys"], divisor: float) -> Float64[Tensor, " keys"]:
     """What the softmax makes of one row of scores under a divisor."""
     return equation.weights(equation.logits(scores[None], 1 / divisor))[0]
 
@@ -110,7 +106,7 @@ def simulate(d_k: int, n_keys: int, divisor: float, trials: int, seed: int) -> S
 
 
 def jacobian_trace(weights: Float[Tensor, "*row key"]) -> Float[Tensor, "*row"]:
-    """tr J = 1 − Σp² of J = diag(p) − p pᵀ, as Σ p (1 − p)."""
+    """Tr J = 1 − Σp² of J = diag(p) − p pᵀ, as Σ p (1 − p)."""
     return (weights * _others(weights)).sum(-1)
 
 

@@ -28,9 +28,7 @@ SHARES = {  # how much of a text to cut, and its name
 }
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Characters that show nothing, or nothing of their own, beyond those whose category says so.
-BLANK = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\ufffd]"
-)
+BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\ufffd]")
 BLANK_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"}
 # Decoding with surrogateescape turns each byte that fits no character into one of these.
 UNITS = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
@@ -79,7 +77,8 @@ def tokenize(
     encoding = _encode(tokenizer, text)
     ids = tuple(encoding.input_ids)
     _check_length(len(ids), max_tokens)
-    unknown = tuple(i == _unknown_id(tokenizer) for i in ids)
+    lost = _unknown_id(tokenizer)
+    unknown = tuple(i == lost for i in ids)
     special = _special(tokenizer, encoding, unknown)
     spellings = _spellings(tokenizer, ids)
     labels, pieces = _labels(spellings)

@@ -13,7 +13,7 @@ st.markdown(
 st.latex(r"\mathrm{weights}=\mathrm{softmax}\left(\frac{q\cdot k}{\sqrt{d_k}}\right)")
 
 for complaint in selection.complaints():
-    st.warning(complaint)
+    st.warning(look.plain(complaint))
 
 from attnviz.ui import controls, figures, readings, sentences  # noqa: E402 - after the first text
 
@@ -24,14 +24,14 @@ def real_head(model: str, text: str) -> readings.Head | None:
         with st.spinner("The model reads the text"):
             reading = readings.served(model, text)
     except readings.NotServed as problem:
-        st.error(str(problem))
+        st.error(look.plain(str(problem)))
         return None
-    chosen = controls.layer_head_and_query(reading)
-    head = readings.head(model, text, chosen.layer, chosen.head)
-    st.subheader(sentences.headline(head, chosen.query))
-    st.markdown(sentences.against_the_column(head, chosen.query))
-    figures.head_picture(head, chosen.query)
-    figures.row_table(head, chosen.query)
+    layer, index, query = controls.layer_head_and_query(reading)
+    head = readings.head(model, text, layer, index)
+    st.subheader(look.plain(sentences.headline(head, query)))
+    st.markdown(look.plain(sentences.against_the_column(head, query)))
+    figures.head_picture(head, query)
+    figures.row_table(head, query)
     return head
 
 
@@ -48,7 +48,7 @@ def playground(head: readings.Head | None) -> readings.Draw:
     figures.score_histogram(draw)
     figures.variance_curve(seed, head)
     if head:
-        st.markdown(sentences.why_not_d_k(head))
+        st.markdown(look.plain(sentences.why_not_d_k(head)))
     return draw
 
 
@@ -56,8 +56,8 @@ def softmax(draw: readings.Draw) -> None:
     """What becomes of one draw under the four divisors."""
     st.subheader("What the softmax makes of it")
     st.markdown(
-        "One and the same draw under four divisors. Undivided, few keys take nearly all; divided "
-        "by $d_k$ or $d_k^2$, all keys look alike; $\\sqrt{d_k}$ keeps the difference."
+        "One and the same draw under four divisors. Undivided, few keys take nearly all; "
+        "divided by $d_k$ or $d_k^2$, all keys look alike; $\\sqrt{d_k}$ keeps the difference."
     )
     figures.softmax_rows(draw)
 

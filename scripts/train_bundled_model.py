@@ -1,6 +1,6 @@
 """Train the model in attnviz/bundled/: a two-layer Llama that shows induction heads.
 
-    python scripts/train_bundled_model.py TEXTS --work DIR [--out attnviz/bundled]
+    python -m scripts.train_bundled_model TEXTS --work DIR [--out attnviz/bundled]
 
 TEXTS is any folder of .txt files in plain English, one paragraph a line. The work folder
 holds a checkpoint: a run that was stopped goes on from it. Batches mix stories with
@@ -13,16 +13,20 @@ from __future__ import annotations
 import argparse
 import csv
 import math
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 
 import torch
+from jaxtyping import Float
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from attnviz import attention
+from attnviz.capture import capture
 from attnviz.head_statistics import first_token, induction, previous_token
 
 BOS = "<|bos|>"
@@ -42,8 +46,8 @@ class Stage:
 
 
 STAGES = (
-    Stage(steps=7000, context=64, batch=24, rate=3e-3),
-    Stage(steps=4000, context=256, batch=8, rate=1.5e-3),
+    Stage(steps=5000, context=64, batch=24, rate=3e-3),
+    Stage(steps=3000, context=256, batch=8, rate=1.5e-3),
 )
 
 
@@ -95,6 +99,8 @@ def new_model() -> LlamaForCausalLM:
             num_attention_heads=4,
             num_key_value_heads=4,
             attention_bias=True,
+            # Short contexts: more of the rotation's frequencies tell neighbours apart.
+            rope_parameters={"rope_type": "default", "rope_theta": 1000.0},
             tie_word_embeddings=True,
             max_position_embeddings=STAGES[-1].context,
             bos_token_id=0,
@@ -155,95 +161,124 @@ def repeats(length: int, seeds: int, first_seed: int = 0) -> Tensor:
     return torch.stack(rows)
 
 
-@torch.no_grad()
-def measure(model: LlamaForCausalLM, held_out: Tensor, step: int, context: int) -> LogRow:
-    """Losses and head scores at this step, on text and repeats that training never sees."""
-    model.eval()
-    length = 31
-    tokens = repeats(length, seeds=4, first_seed=900_000)
-    model.set_attn_implementation("eager")
-    out = model(tokens, output_attentions=True)
-    weights = torch.stack(out.attentions, 1)  # (batch, layer, head, query, key)
-    second = slice(length + 1, 2 * length)
-    logits, following = out.logits[:, second], tokens[:, length + 2 :]
-    story = model(held_out, output_attentions=True, labels=held_out)
-    story_weights = torch.stack(story.attentions, 1)
-    model.set_attn_implementation("sdpa")
-    model.train()
-
-    def best(score: Tensor) -> float:
-        return round(float(score.mean(0).max()), 4)
-
-    return LogRow(
-        step=step,
-        context=context,
-        story_loss=round(float(story.loss), 4),
-        repeat_loss=round(
-            float(torch.nn.functional.cross_entropy(logits.transpose(1, 2), following)), 4
-        ),
-        repeat_accuracy=round(float((logits.argmax(-1) == following).float().mean()), 4),
-        previous_token=best(previous_token(weights)),
-        induction=best(induction(weights, length)),
-        first_token=best(first_token(story_weights)),
+def head_weights(model: LlamaForCausalLM, tokens: Tensor) -> Float[Tensor, "head query key"]:
+    """Every head's weights, averaged over the batch."""
+    calls = capture(model, {"input_ids": tokens}).calls
+    return torch.stack(
+        [
+            torch.stack([attention.weights(call, head, row) for row in range(len(tokens))]).mean(0)
+            for call in calls
+            for head in range(call.heads)
+        ]
     )
 
 
-def schedule() -> Iterator[tuple[int, Stage, float]]:
+@torch.no_grad()
+def measure(model: LlamaForCausalLM, held_out: Tensor, step: int, context: int) -> LogRow:
+    """Losses and best head scores at this step, on text and repeats that training never sees."""
+    model.eval()
+    length = 31
+    tokens = repeats(length, seeds=4, first_seed=900_000)
+    logits, following = model(tokens).logits[:, length + 1 : -1], tokens[:, length + 2 :]
+    on_repeats, on_stories = head_weights(model, tokens), head_weights(model, held_out)
+    row = LogRow(
+        step=step,
+        context=context,
+        story_loss=float(model(held_out, labels=held_out).loss),
+        repeat_loss=float(cross_entropy(logits.transpose(1, 2), following)),
+        repeat_accuracy=float((logits.argmax(-1) == following).float().mean()),
+        previous_token=float(previous_token(on_repeats).max()),
+        induction=float(induction(on_repeats, length).max()),
+        first_token=float(first_token(on_stories).max()),
+    )
+    model.train()
+    return row
+
+
+def schedule(stages: Sequence[Stage]) -> Iterator[tuple[int, Stage, float]]:
     """Every step with its stage and learning rate: a short warm-up, then a cosine to zero."""
     step = 0
-    for stage in STAGES:
+    for stage in stages:
         for i in range(stage.steps):
             warm = min(1.0, (i + 1) / 100)
             yield step, stage, stage.rate * warm * (1 + math.cos(math.pi * i / stage.steps)) / 2
             step += 1
 
 
-def train(model: LlamaForCausalLM, batches: Batches, held_out: Tensor, work: Path) -> None:
-    """Run every stage, measuring and saving a checkpoint each hundred steps."""
-    optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.98), weight_decay=0.1)
-    checkpoint, log = work / "checkpoint.pt", work / "training_log.csv"
-    done = 0
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        model.load_state_dict(state["model"])
-        optimizer.load_state_dict(state["optimizer"])
-        done = state["step"]
-    else:
-        with log.open("w", newline="") as file:
-            csv.writer(file).writerow(f.name for f in fields(LogRow))
+@dataclass
+class Run:
+    """A training run that can be stopped and goes on from its last checkpoint."""
 
-    total = sum(stage.steps for stage in STAGES)
-    bar = tqdm(schedule(), total=total)
-    for step, stage, rate in bar:
-        if step < done:
-            continue
-        if step % 100 == 0 or (step < 1500 and step % 25 == 0):
-            row = measure(model, held_out, step, stage.context)
-            append(log, row)
-            bar.set_postfix(story=row.story_loss, induction=row.induction)
-        if step % 100 == 0:
-            save(checkpoint, model, optimizer, step, log)
-        optimizer.param_groups[0]["lr"] = rate
-        rows, labels = batches.draw(step, stage)
-        optimizer.zero_grad()
-        model(rows, labels=labels).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    append(log, measure(model, held_out, total, STAGES[-1].context))
-    save(checkpoint, model, optimizer, total, log)
+    model: LlamaForCausalLM
+    batches: Batches
+    held_out: Tensor
+    work: Path
+    stages: Sequence[Stage] = STAGES
+    save_every: int = 100
+    log: list[LogRow] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), betas=(0.9, 0.98), weight_decay=0.01
+        )
+        self.checkpoint = self.work / "checkpoint.pt"
+
+    def train(self) -> None:
+        """Run every stage from the last checkpoint on."""
+        done = self.load()
+        total = sum(stage.steps for stage in self.stages)
+        bar = tqdm(schedule(self.stages), total=total)
+        for step, stage, rate in bar:
+            if step < done:
+                continue
+            if step % self.save_every == 0:
+                self.save(step)
+            # The phase change takes place in the first steps: look closely there.
+            if step % 100 == 0 or (step < 1500 and step % 25 == 0):
+                self.log.append(measure(self.model, self.held_out, step, stage.context))
+                bar.set_postfix(story=self.log[-1].story_loss, induction=self.log[-1].induction)
+            self.step(step, stage, rate)
+        self.log.append(measure(self.model, self.held_out, total, self.stages[-1].context))
+
+    def step(self, step: int, stage: Stage, rate: float) -> None:
+        """One step of AdamW on a batch of its own seed."""
+        self.optimizer.param_groups[0]["lr"] = rate
+        rows, labels = self.batches.draw(step, stage)
+        self.optimizer.zero_grad()
+        self.model(rows, labels=labels).loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+
+    def save(self, step: int) -> None:
+        """Write the checkpoint in one move, so that a stop in between leaves the old one."""
+        state = {
+            "step": step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "log": [asdict(row) for row in self.log],
+        }
+        unfinished = self.checkpoint.with_suffix(".new")
+        torch.save(state, unfinished)
+        unfinished.replace(self.checkpoint)
+
+    def load(self) -> int:
+        """Take up the checkpoint if there is one; the number of steps done."""
+        if not self.checkpoint.exists():
+            return 0
+        state = torch.load(self.checkpoint, weights_only=True)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.log = [LogRow(**row) for row in state["log"]]
+        return state["step"]
 
 
-def append(log: Path, row: LogRow) -> None:
-    """Add one line to the log."""
-    with log.open("a", newline="") as file:
-        csv.writer(file).writerow(asdict(row).values())
-
-
-def save(checkpoint: Path, model: LlamaForCausalLM, optimizer, step: int, log: Path) -> None:
-    """Write the checkpoint in one move, so that a stop in between leaves the old one."""
-    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
-    torch.save(state, checkpoint.with_suffix(".new"))
-    checkpoint.with_suffix(".new").replace(checkpoint)
+def write_log(rows: Sequence[LogRow], path: Path) -> None:
+    """The log as a table, numbers to four decimals."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(field.name for field in fields(LogRow))
+        for row in rows:
+            table.writerow(round(value, 4) for value in asdict(row).values())
 
 
 def read_paragraphs(folder: Path) -> list[str]:
@@ -264,18 +299,15 @@ def main() -> None:
     paragraphs = read_paragraphs(arguments.texts)
     tokenizer = train_tokenizer(paragraphs)
     ids = [i for p in paragraphs for i in tokenizer(p, add_special_tokens=False).input_ids]
-    stories = torch.tensor(ids)
-    held = 16 * 255
-    held_out = torch.cat(
-        [torch.zeros(16, 1, dtype=torch.long), stories[-held:].reshape(16, 255)], dim=1
-    )
+    rows, width = 16, STAGES[-1].context - 1
+    stories, last = torch.tensor(ids).split([len(ids) - rows * width, rows * width])
+    held_out = torch.cat([torch.zeros(rows, 1).long(), last.reshape(rows, width)], dim=1)
 
-    model = new_model()
-    train(model, Batches(stories[:-held]), held_out, arguments.work)
-    model.half().save_pretrained(arguments.out)
+    run = Run(new_model(), Batches(stories), held_out, arguments.work)
+    run.train()
+    run.model.half().save_pretrained(arguments.out)
     tokenizer.save_pretrained(arguments.out)
-    log = (arguments.work / "training_log.csv").read_text()
-    (arguments.out / "training_log.csv").write_text(log)
+    write_log(run.log, arguments.out / "training_log.csv")
 
 
 if __name__ == "__main__":

@@ -74,9 +74,7 @@ def metaspace() -> PreTrainedTokenizerBase:
     learned = json.loads(tokenizer.to_str())["model"]
     merges = [tuple(pair) for pair in learned["merges"]]
     again = Tokenizer(
-        models.BPE(
-            learned["vocab"], merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True
-        )
+        models.BPE(learned["vocab"], merges, unk_token="<unk>", byte_fallback=True, fuse_unk=True)
     )
     again.normalizer = tokenizer.normalizer
     again.decoder = decoders.Sequence(
@@ -103,9 +101,7 @@ def wordpiece() -> PreTrainedTokenizerBase:
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=80, special_tokens=special, show_progress=False
-    )
+    trainer = trainers.WordPieceTrainer(vocab_size=80, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(SENTENCES, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]

@@ -20,14 +20,14 @@ def spread(model: hf.PreTrainedModel, seed: int = 0) -> hf.PreTrainedModel:
     dice = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
         noise = torch.randn(weight.shape, generator=dice)
-        if "norm" in name.lower() or name.endswith(
-            ("ln_1.weight", "ln_2.weight", "ln_f.weight")
-        ):
+        if "norm" in name.lower() or name.endswith(("ln_1.weight", "ln_2.weight", "ln_f.weight")):
             noise = 0.1 * noise + (1.0 if name.endswith("weight") else 0.0)
         elif weight.dim() > 1 and "relative_attention_bias" not in name:
             noise = noise * 1.3 / weight[0].numel() ** 0.5
         else:
             noise = 0.5 * noise
+        if name.endswith("Attention.q.weight"):
+            noise = noise / model.config.d_kv**0.5  # T5 divides here, once, and never the scores
         weight.data.copy_(noise)
     return model.eval()
 
@@ -162,7 +162,13 @@ FAMILIES = {
     "gpt_oss": (
         hf.GptOssForCausalLM,
         _llama_like(
-            hf.GptOssConfig, num_local_experts=2, num_experts_per_tok=1, sliding_window=5
+            hf.GptOssConfig,
+            hidden_size=44,  # its experts want whole groups of four
+            intermediate_size=28,
+            num_local_experts=2,
+            num_experts_per_tok=1,
+            sliding_window=5,
+            rope_parameters={"rope_type": "default", "rope_theta": 1e4},
         ),
     ),
 }
@@ -171,9 +177,7 @@ ENCODERS = ("bert", "distilbert")
 EAGER_ONLY = ("gemma2", "gpt_oss")
 
 
-def inputs_for(
-    family: str, length: int = 13, batch: int = 1, seed: int = 1
-) -> dict[str, Tensor]:
+def inputs_for(family: str, length: int = 13, batch: int = 1, seed: int = 1) -> dict[str, Tensor]:
     """Unpadded inputs of a family; encoder–decoders get 7 decoder tokens."""
     dice = torch.Generator().manual_seed(seed)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -22,7 +23,9 @@ from attnviz.charts import theme
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-def weight_picture(matrix: pd.DataFrame, tokens: pd.DataFrame, query: int) -> alt.LayerChart:
+def weight_picture(
+    matrix: pd.DataFrame, tokens: pd.DataFrame, query: int
+) -> alt.LayerChart | alt.FacetChart:
     """The picture of a `weight_matrix`, with the row of one query outlined.
 
     Above it stands the cell under the pointer: query, key and weight, at rest the largest of
@@ -35,8 +38,14 @@ def weight_picture(matrix: pd.DataFrame, tokens: pd.DataFrame, query: int) -> al
         alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights)}]))
         .mark_image(aspect=False)
         .encode(
-            x=_axis(alt.X("left:Q"), tokens, "key: the token looked at", [0, size]),
-            y=_axis(alt.Y("top:Q"), tokens, "query: the token that looks", [size, 0]),
+            x=alt.X("left:Q")
+            .title("key: the token looked at")
+            .scale(domain=[0, size], nice=False)
+            .axis(orient="top", labelAngle=-45, **_token_labels(tokens)),
+            y=alt.Y("top:Q")
+            .title("query: the token that looks")
+            .scale(domain=[size, 0], nice=False)
+            .axis(labelAngle=0, **_token_labels(tokens)),
             x2="right",
             y2="bottom",
             url="picture:N",
@@ -44,7 +53,7 @@ def weight_picture(matrix: pd.DataFrame, tokens: pd.DataFrame, query: int) -> al
         .add_params(_pointer())
     )
     return (
-        alt.layer(picture, _band("query"), _band("key"), _chosen_row(query, size))
+        alt.layer(picture, _row_under_pointer(), _column_under_pointer(), _chosen_row(query, size))
         .add_params(*_square_size(), *_reading(weights, tokens, query, key))
         .properties(title=_title(), autosize="pad")
     )
@@ -91,7 +100,7 @@ def _png_url(weights: Float[np.ndarray, "query key"]) -> str:
 
 
 def _viridis() -> UInt8[np.ndarray, "256 3"]:
-    """The viridis scale (Smith and van der Walt 2015), interpolated from sixteen of its steps."""
+    """The viridis scale (Smith and van der Walt 2015), between sixteen of its steps."""
     anchors = np.array([[int(h[i : i + 2], 16) for i in (0, 2, 4)] for h in VIRIDIS.split()])
     at = np.linspace(0, len(anchors) - 1, 256)
     return np.stack(
@@ -105,29 +114,22 @@ VIRIDIS = (
 )
 
 
-def _axis(channel, tokens: pd.DataFrame, title: str, domain: list[int]):
+def _token_labels(tokens: pd.DataFrame) -> dict[str, Any]:
     """A token axis: positions are the scale, words its labels, every k-th if there are many."""
     step = -(-len(tokens) // theme.LABELLED_TOKENS)
     shown = [position + 0.5 for position in tokens["position"][::step]]
-    across = isinstance(channel, alt.X)
-    return (
-        channel.title(title)
-        .scale(domain=domain, nice=False, zero=False)
-        .axis(
-            values=shown,
-            tickCount=len(shown),  # Vega thins even given values to its own count
-            labelExpr=f"{_words(tokens)}[floor(datum.value)]",
-            labelOverlap=False,
-            labelAngle=-45 if across else 0,
-            labelLimit=110,
-            labelFontSize=_label_size(len(shown)),
-            titleFontSize=theme.FONT_SIZE,
-            orient="top" if across else "left",
-            grid=False,
-            ticks=False,
-            domain=False,
-        )
-    )
+    return {
+        "values": shown,
+        "tickCount": len(shown),  # Vega thins even given values to its own count
+        "labelExpr": f"{_words(tokens)}[floor(datum.value)]",
+        "labelOverlap": False,
+        "labelLimit": 110,
+        "labelFontSize": _label_size(len(shown)),
+        "titleFontSize": theme.FONT_SIZE,
+        "grid": False,
+        "ticks": False,
+        "domain": False,
+    }
 
 
 def _label_size(labels: int) -> int:
@@ -152,9 +154,7 @@ def _pointer() -> alt.Parameter:
 def _square_size() -> list[alt.Parameter]:
     """Width and height of the plot: square, and narrower on a narrow screen."""
     largest = theme.MATRIX_SIDE
-    width = (
-        f"isFinite(windowSize()[0]) ? clamp(windowSize()[0] - 170, 170, {largest}) : {largest}"
-    )
+    width = f"isFinite(windowSize()[0]) ? clamp(windowSize()[0] - 170, 170, {largest}) : {largest}"
     return [alt.param(name="width", expr=width), alt.param(name="height", expr="width")]
 
 
@@ -190,27 +190,38 @@ def encode_cells(weights: Float[np.ndarray, "query key"]) -> str:
 
 
 def _title() -> alt.TitleParams:
-    cell = "'query ' + query_at + ' ' + words[query_at] + '  →  key ' + key_at + ' ' + words[key_at]"
+    query = "'query ' + query_at + ' ' + words[query_at]"
+    key = "'key ' + key_at + ' ' + words[key_at]"
     return alt.TitleParams(
-        text=alt.ExprRef(f"{cell} + ':  ' + format(thousandths / 1000, '.3f')"),
+        text=alt.ExprRef(f"{query} + '  →  ' + {key} + ':  ' + format(thousandths / 1000, '.3f')"),
         anchor="start",
         fontSize=theme.TITLE_SIZE,
         offset=8,
     )
 
 
-def _band(axis: str) -> alt.Chart:
-    """A thin frame round the row or the column of the cell under the pointer."""
-    along, across = ("y", "x") if axis == "query" else ("x", "y")
-    ends = {
-        along: alt.ExprRef(f"scale('{along}', {axis}_at)"),
-        f"{along}2": alt.ExprRef(f"scale('{along}', {axis}_at + 1)"),
-        across: 0,
-        f"{across}2": alt.ExprRef("width"),
-    }
-    return alt.Chart(pd.DataFrame([{}], index=[0])).mark_rect(
-        filled=False, stroke="white", strokeWidth=1.5, tooltip=None, **ends
+def _row_under_pointer() -> alt.Chart:
+    return _frame(
+        x=0,
+        x2=alt.ExprRef("width"),
+        y=alt.ExprRef("scale('y', query_at)"),
+        y2=alt.ExprRef("scale('y', query_at + 1)"),
     )
+
+
+def _column_under_pointer() -> alt.Chart:
+    return _frame(
+        x=alt.ExprRef("scale('x', key_at)"),
+        x2=alt.ExprRef("scale('x', key_at + 1)"),
+        y=0,
+        y2=alt.ExprRef("height"),
+    )
+
+
+def _frame(**ends: Any) -> alt.Chart:
+    """A thin frame whose ends are pixels."""
+    frame = alt.Chart(pd.DataFrame([{}], index=[0]))
+    return frame.mark_rect(filled=False, stroke="white", strokeWidth=1.5, tooltip=None, **ends)
 
 
 def _chosen_row(query: int, size: int) -> alt.Chart:

@@ -9,7 +9,6 @@ import pandas as pd
 
 from attnviz.charts import theme
 
-
 POWERS = {1e-9: "10⁻⁹", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 1: "1", 1e3: "10³"}
 POWER_AT = "round(log(datum.value) / log(1000)) + 3"
 QUANTITY_COLOURS = {
@@ -18,7 +17,7 @@ QUANTITY_COLOURS = {
 }
 
 
-def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart:
+def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart | alt.FacetChart:
     """Measured density (bars) and predicted normal density (line) of one quantity.
 
     The x axis reaches as far for every quantity, so that one sees which is narrower.
@@ -53,21 +52,17 @@ def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart:
     return alt.layer(bars, line).properties(height=theme.SMALL_HEIGHT)
 
 
-# Above the first line, and in the gap between the first and the second.
-HEAD_NAMES = {
-    "scores": {"align": "right", "dx": -14, "dy": -10},
-    "logits": {"align": "left", "dx": 14, "dy": -9},
-}
-
-
-def variance_curve(curve: pd.DataFrame, marks: pd.DataFrame | None) -> alt.LayerChart:
+def variance_curve(
+    curve: pd.DataFrame, marks: pd.DataFrame | None, ink: str
+) -> alt.LayerChart | alt.FacetChart:
     """Variance of the logits against d_k, log–log: points measured, lines predicted.
 
-    `marks` puts a real head on it as diamonds: its scores and its logits.
+    `marks` puts a real head on it as diamonds: its scores and its logits. `ink` is the colour
+    of the words.
     """
-    base = alt.Chart(curve).encode(x=_d_k_axis(), color=_by_divisor(alt.Color))
+    base = alt.Chart(curve).encode(x=_d_k_axis(), color=_divisor_colour())
     lines = base.mark_line(strokeWidth=theme.LINE_WIDTH).encode(
-        y=_variance_axis("predicted"), strokeDash=_by_divisor(alt.StrokeDash)
+        y=_variance_axis("predicted"), strokeDash=_divisor_dash()
     )
     points = base.mark_point(filled=True, size=55, opacity=1).encode(
         y=_variance_axis("variance"),
@@ -80,12 +75,13 @@ def variance_curve(curve: pd.DataFrame, marks: pd.DataFrame | None) -> alt.Layer
         ],
     )
     names = (
-        base.transform_filter(alt.datum.d_k == int(curve["d_k"].max()))
-        .mark_text(align="left", dx=8, fontSize=theme.FONT_SIZE, fontWeight="bold")
+        alt.Chart(curve)
+        .transform_filter(alt.datum.d_k == int(curve["d_k"].max()))
+        .mark_text(align="left", dx=8, fontSize=theme.FONT_SIZE, color=ink)
         .transform_calculate(label="'÷ ' + datum.divisor")
-        .encode(y=_variance_axis("predicted"), text="label:N")
+        .encode(x=_d_k_axis(), y=_variance_axis("predicted"), text="label:N")
     )
-    heads = [] if marks is None else _head(marks)
+    heads = [] if marks is None else _head(marks, ink)
     return alt.layer(lines, points, names, *heads).properties(height=theme.CURVE_HEIGHT)
 
 
@@ -93,7 +89,7 @@ def _d_k_axis() -> alt.X:
     return (
         alt.X("d_k:Q")
         .title("d_k")
-        .scale(type="log", base=2, domain=[1, 3000], nice=False)
+        .scale(type="log", base=2, domain=[1, 8000], nice=False)
         .axis(values=[1, 4, 16, 64, 256, 1024], grid=False)
     )
 
@@ -107,15 +103,21 @@ def _variance_axis(field: str) -> alt.Y:
     )
 
 
-def _by_divisor(channel: type[alt.Color] | type[alt.StrokeDash]) -> alt.Color | alt.StrokeDash:
-    """One colour and one dash for each divisor, named at the lines and not in a legend."""
-    looks = theme.DIVISOR_COLOURS if channel is alt.Color else theme.DIVISOR_DASHES
-    return (
-        channel("divisor:N").scale(domain=list(looks), range=list(looks.values())).legend(None)
-    )
+def _divisor_colour() -> alt.Color:
+    """One colour for each divisor, named at the lines and not in a legend."""
+    looks = theme.DIVISOR_COLOURS
+    scale = alt.Scale(domain=list(looks), range=list(looks.values()))
+    return alt.Color("divisor:N").scale(scale).legend(None)
 
 
-def _head(marks: pd.DataFrame) -> list[alt.Chart]:
+def _divisor_dash() -> alt.StrokeDash:
+    """One dash for each divisor: colour is never alone."""
+    looks = theme.DIVISOR_DASHES
+    scale = alt.Scale(domain=list(looks), range=list(looks.values()))
+    return alt.StrokeDash("divisor:N").scale(scale).legend(None)
+
+
+def _head(marks: pd.DataFrame, ink: str) -> list[alt.Chart]:
     """Diamonds for the real head: its scores, named above, and its logits, named below."""
     base = alt.Chart(marks).encode(x=_d_k_axis(), y=_variance_axis("variance"))
     diamonds = base.mark_point(
@@ -127,14 +129,15 @@ def _head(marks: pd.DataFrame) -> list[alt.Chart]:
             alt.Tooltip("variance:Q", format=".3~g", title="variance within a row"),
         ]
     )
-    names = [
-        base.transform_filter(alt.datum.quantity == quantity)
-        .transform_calculate(label="'this head’s ' + datum.quantity")
-        .mark_text(fontSize=theme.FONT_SIZE, color=theme.REAL, fontWeight="bold", **place)
-        .encode(text="label:N")
-        for quantity, place in HEAD_NAMES.items()
-    ]
-    return [diamonds, *names]
+    named = base.transform_calculate(label="'this head’s ' + datum.quantity")
+    # Above the line of divisor 1, and in the gap between it and that of √d_k.
+    scores = named.transform_filter(alt.datum.quantity == "scores").mark_text(
+        align="right", dx=-14, dy=-10, fontSize=theme.FONT_SIZE, color=ink
+    )
+    logits = named.transform_filter(alt.datum.quantity == "logits").mark_text(
+        align="left", dx=14, dy=-9, fontSize=theme.FONT_SIZE, color=ink
+    )
+    return [diamonds, scores.encode(text="label:N"), logits.encode(text="label:N")]
 
 
 def softmax_row(row: pd.DataFrame) -> alt.Chart:

@@ -1,16 +1,16 @@
 """The one place that knows colours and sizes.
 
 Real (what a model computed) and synthetic (what we drew) keep one colour each; the four
-divisors keep one colour and one dash each, from the palette of Okabe and Ito (2008), in an
-order that differs in lightness too.
+divisors keep one colour and one dash each: three colours of Okabe and Ito (2008) and a grey.
 """
 
 from __future__ import annotations
 
 REAL = "#1F6FB8"
 SYNTHETIC = "#C26A00"
+INK = {"light": "#1A1D21", "dark": "#ECEFF3"}  # words inside a chart, by the theme of the page
 
-DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#7A7A7A", "d_k²": "#CC79A7"}
+DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}
 DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
 
 FONT_SIZE = 14

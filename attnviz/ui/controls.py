@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.models import catalogue
 from attnviz.ui import selection as selected
@@ -40,7 +41,7 @@ def model_and_text() -> Selection:
     return now
 
 
-def _examples(place) -> None:
+def _examples(place: DeltaGenerator) -> None:
     """A menu that fills in the text; it shows the example that the text is, if it is one."""
     shown = example_of(st.session_state["text"])
     st.session_state["example"] = shown.title if shown else None
@@ -73,46 +74,39 @@ def _open(**changes: str) -> Selection:
     return selected.change(**changes, layer=layer, head=head, query=None, d_k=None)
 
 
-def layer_head_and_query(reading: Reading) -> Selection:
+def layer_head_and_query(reading: Reading) -> tuple[int, int, int]:
     """Which head is on screen, and which query's row."""
-    now = _within(reading)
-    layers, heads = len(reading.calls), reading.calls[now.layer].heads
+    layer, head, query = _within(reading)
+    st.session_state.update(layer=layer, head=head, query=query)
     left, middle, right = st.columns([1, 1, 2])
-    st.session_state.setdefault("layer", now.layer)
-    st.session_state.setdefault("head", now.head)
-    st.session_state.setdefault("query", now.query)
-    layer = left.number_input("Layer", 0, layers - 1, key="layer")
-    head = middle.number_input("Head", 0, heads - 1, key="head")
-    query = right.selectbox(
+    left.number_input("Layer", 0, len(reading.calls) - 1, key="layer")
+    middle.number_input("Head", 0, reading.calls[layer].heads - 1, key="head")
+    right.selectbox(
         "Query: the token that looks",
         range(len(reading.tokens)),
         format_func=lambda position: f"{position} {reading.tokens.labels[position]}",
         key="query",
     )
-    return selected.change(layer=layer, head=head, query=query)
+    selected.change(layer=layer, head=head, query=query)
+    return layer, head, query
 
 
-def _within(reading: Reading) -> Selection:
-    """The selection with layer, head and query that this model and text have."""
+def _within(reading: Reading) -> tuple[int, int, int]:
+    """Layer, head and query as the widgets or the link have them, if model and text do too."""
     now = selected.current()
-    layer = now.layer if now.layer < len(reading.calls) else 0
-    head = now.head if now.head < reading.calls[layer].heads else 0
-    query = now.query
+    layer, head, query = (
+        st.session_state.get(name, getattr(now, name)) for name in ("layer", "head", "query")
+    )
+    if layer >= len(reading.calls) or head >= reading.calls[layer].heads:
+        asked = f"layer {layer}, head {head}"
+        layer, head = OPENING.get(now.model, (0, 0))
+        st.warning(
+            f"There is no {asked} in this model: its layers are 0 to {len(reading.calls) - 1}, "
+            f"its heads 0 to {reading.calls[0].heads - 1}. Here is layer {layer}, head {head}."
+        )
     if query is None or query >= len(reading.tokens):
         query = opening_query(reading, example_of(now.text))
-    if (layer, head) != (now.layer, now.head):
-        st.warning(
-            f"{reading.title} has layers 0 to {len(reading.calls) - 1} and heads 0 to "
-            f"{reading.calls[layer].heads - 1}, but layer {now.layer}, head {now.head} was asked "
-            f"for; here is layer {layer}, head {head}."
-        )
-    for name, value in (("layer", layer), ("head", head), ("query", query)):
-        held = st.session_state.get(name)
-        if held is None or (name == "query" and held >= len(reading.tokens)):
-            st.session_state[name] = value
-        elif name != "query" and value != getattr(now, name):
-            st.session_state[name] = value
-    return selected.change(layer=layer, head=head, query=query)
+    return layer, head, query
 
 
 def opening_query(reading: Reading, example: Example | None) -> int:

@@ -42,7 +42,7 @@ EXAMPLES = (
         {"bundled": (1, 0), "minilm": (0, 2)},
     ),
 )
-OPENING = {name: head for name, head in EXAMPLES[0].heads.items()}
+OPENING = EXAMPLES[0].heads
 
 
 def example_of(text: str) -> Example | None:

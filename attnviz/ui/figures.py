@@ -22,16 +22,14 @@ def head_picture(head: Head, query: int) -> None:
         "Colour scale of the weights, from 0 to the largest.",
         square=True,
     )
-    st.caption(sentences.head_caption(head))
+    st.caption(look.plain(sentences.head_caption(head)))
 
 
 def row_table(head: Head, query: int) -> None:
     """Where the query looks, as a table."""
     from attnviz import frames
 
-    look.numbers(
-        "This row as a table", frames.weight_table(head.matrix, query, head.tokens), "row"
-    )
+    look.numbers("This row as a table", frames.weight_table(head.matrix, query, head.tokens), "row")
     look.numbers("This head in numbers", head.statistics, "statistics")
 
 
@@ -40,17 +38,17 @@ def score_histogram(draw: Draw) -> None:
     for quantity, said in zip(("q·k", "q·k / √d_k"), sentences.measured(draw), strict=True):
         st.markdown(said)
         look.chart(playground.score_histogram(draw.histogram, quantity), f"Histogram. {said}.")
-    st.caption(sentences.draw_caption(draw, readings.PAIRS))
+    st.caption(look.plain(sentences.draw_caption(draw, readings.PAIRS)))
 
 
 def variance_curve(seed: int, head: Head | None) -> None:
     """Variance against d_k under each divisor, with the real head's place."""
     look.chart(
-        playground.variance_curve(readings.curve(seed), readings.marks(head)),
+        playground.variance_curve(readings.curve(seed), readings.marks(head), look.ink()),
         "Variance of the logits against d_k on log axes: divisor 1 rises with d_k, the root of "
         "d_k stays at 1, d_k and its square fall.",
     )
-    st.caption(sentences.curve_caption(readings.PAIRS, seed, head))
+    st.caption(look.plain(sentences.curve_caption(readings.PAIRS, seed, head)))
 
 
 def softmax_rows(draw: Draw) -> None:
@@ -63,7 +61,5 @@ def softmax_rows(draw: Draw) -> None:
         said = f"largest {largest:.2f} · like {effective:.1f} of {draw.n} keys"
         with place:
             st.markdown(f"**{divisor}**  \n{said}")
-            look.chart(
-                playground.softmax_row(row), f"Weights of {draw.n} keys, {divisor}: {said}."
-            )
-    st.caption(sentences.rows_caption(draw))
+            look.chart(playground.softmax_row(row), f"Weights of {draw.n} keys, {divisor}: {said}.")
+    st.caption(look.plain(sentences.rows_caption(draw)))

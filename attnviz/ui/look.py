@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,8 @@ from attnviz.charts import theme
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
+
+    Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
 
 STYLE = f"""
 <style>
@@ -36,7 +39,17 @@ def panel(kind: Literal["real", "synthetic"], name: str) -> Iterator[None]:
         yield
 
 
-def chart(drawing: alt.TopLevelMixin, description: str, *, square: bool = False) -> None:
+def ink() -> str:
+    """The colour of words inside a chart, in the theme that the visitor uses."""
+    return theme.INK[st.context.theme.type or "light"]
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is: tokens and names may hold any sign."""
+    return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
+
+
+def chart(drawing: Drawing, description: str, *, square: bool = False) -> None:
     """Draw a chart; a square one keeps its own width, others fill the width they get."""
     st.altair_chart(drawing, width="content" if square else "stretch", alt=description)
 

@@ -14,6 +14,7 @@ import streamlit as st
 
 if TYPE_CHECKING:
     import pandas as pd
+    from transformers import PreTrainedModel
 
     from attnviz.capture import AttentionCall
     from attnviz.models import LoadedModel
@@ -175,7 +176,7 @@ def served(name: str, text: str) -> Reading:
         raise NotServed(str(problem)) from problem
 
 
-def _reader(model: LoadedModel):
+def _reader(model: LoadedModel) -> PreTrainedModel:
     """The part that reads a text: of an encoder–decoder its encoder."""
     whole = model.model
     return whole.get_encoder() if whole.config.is_encoder_decoder else whole

@@ -93,6 +93,7 @@ def current() -> Selection:
 
 def complaints() -> tuple[str, ...]:
     """What of the link could not be taken, told once."""
+    current()
     return st.session_state.pop("complaints", ())
 
 

@@ -21,9 +21,7 @@ def headline(head: Head, query: int) -> str:
     key = int(row.idxmax())
     if row[key] == 0:
         return f"{word(head, query)} looks at nothing"
-    return (
-        f"{word(head, query)} looks most at {word(head, key)}: {row[key]:.2f} of its attention"
-    )
+    return f"{word(head, query)} looks most at {word(head, key)}: {row[key]:.2f} of its attention"
 
 
 def against_the_column(head: Head, query: int) -> str:

@@ -1,0 +1,260 @@
+"""The Start page as a visitor sees it, in headless Chromium against the running app."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from urllib.parse import quote
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from browser.visiting import (
+    Visitor,
+    alerts,
+    bundled_model_on,
+    choose,
+    expect_reading,
+    headline,
+    number,
+    picture,
+    point_at,
+    suspicious_lines,
+    words,
+)
+from scripts.running_app import (
+    HEAD_CHART,
+    HEAD_PICTURE,
+    running_app,
+    wait_until_drawn,
+)
+
+pytestmark = pytest.mark.browser
+
+TEXT = "The cat sat on the mat because it was tired."
+TITLE = "Attention is a search"
+LAYER, HEAD, QUERY = 1, 2, 8
+LINK = f"?model=bundled&text={quote(TEXT)}&layer={LAYER}&head={HEAD}&query={QUERY}"
+
+# Notes when the title and the first chart came into the page.
+WATCH = f"""() => {{
+    window.seen = {{}};
+    const note = (name, there) => {{ if (there) window.seen[name] ??= performance.now(); }};
+    new MutationObserver(() => {{
+        note('title', document.querySelector('h1')?.textContent.includes({TITLE!r}));
+        note('chart', document.querySelector('[data-testid=stVegaLiteChart] .role-mark'));
+    }}).observe(document, {{ childList: true, subtree: true }});
+}}"""
+
+
+def drawn(visitor: Visitor, link: str = LINK, width: int = 1400, scheme: str = "light") -> Page:
+    """A page on which everything is drawn."""
+    page = visitor.open(link, width, scheme)
+    wait_until_drawn(page)
+    return page
+
+
+def test_text_is_there_before_any_chart(browser: Browser) -> None:
+    with running_app() as fresh:
+        fresh.wait()
+        visitor = Visitor(browser, fresh)
+        page = visitor.page()
+        page.add_init_script(f"({WATCH})()")
+        page.goto(fresh.address)
+        expect(page.get_by_role("heading", name=TITLE)).to_be_visible()
+        wait_until_drawn(page)
+        seen = page.evaluate("window.seen")
+        visitor.leave()
+        fresh.stop()
+        assert seen["chart"] - seen["title"] > 300  # ms; torch is imported in between
+        assert visitor.complaints == []
+        assert suspicious_lines(fresh.log()) == []
+
+
+def test_the_head_is_drawn_as_the_model_computes_it(visitor: Visitor) -> None:
+    expected = bundled_model_on(TEXT)
+    page = drawn(visitor)
+    labels = page.locator(f"{HEAD_CHART} .role-axis-label text").all_text_contents()
+    spoken = [label.strip("␣") for label in labels]
+    assert spoken == expected.words + expected.words[::-1] or spoken == 2 * expected.words
+    weights = expected.weights[LAYER, HEAD].numpy()
+    colours = cell_colours(page, len(weights))
+    lightness = colours @ [0.2126, 0.7152, 0.0722]  # viridis is told apart by it alone
+    largest = np.unravel_index(weights.argmax(), weights.shape)
+    assert lightness[largest] == lightness.max()
+    assert np.ptp(colours[weights == 0], axis=0).max() == 0
+    assert lightness[weights == 0].max() == lightness.min()
+    assert np.corrcoef(lightness.ravel(), weights.ravel())[0, 1] > 0.95
+
+
+def cell_colours(page: Page, size: int) -> np.ndarray:
+    """The colour in the middle of each cell, as the screen shows it: query, key, RGB."""
+    page.mouse.move(0, 0)
+    shot = page.locator(HEAD_PICTURE).screenshot()
+    pixels = np.array(Image.open(io.BytesIO(shot)).convert("RGB"), dtype=float)
+    rows, columns = (((np.arange(size) + 0.5) * n / size).astype(int) for n in pixels.shape[:2])
+    return pixels[rows][:, columns]
+
+
+def test_the_playground_is_drawn(visitor: Visitor) -> None:
+    page = drawn(visitor)
+    charts = page.locator("[class*=st-key-synthetic_]").get_by_test_id("stVegaLiteChart")
+    for chart in charts.all():
+        marks = chart.locator(".role-mark path, .role-mark text")
+        assert marks.count() > 1
+        box = chart.bounding_box()
+        assert box
+        assert min(box["width"], box["height"]) > 100
+    curve = charts.and_(page.get_by_label("Variance of the logits against d_k"))
+    said = {word.text for word in words(curve)}
+    assert {"÷ 1", "÷ √d_k", "÷ d_k", "÷ d_k²"} <= said
+    assert {"this head’s scores", "this head’s logits"} <= said
+
+
+def test_the_browser_asks_nobody_but_the_server(visitor: Visitor) -> None:
+    page = drawn(visitor)
+    choose(number(page, "Head"), 0)
+    expect(page.get_by_text("layer 1, head 0").first).to_be_visible()
+    asked = {url for url in visitor.asked if not url.startswith(("data:", "blob:"))}
+    server = visitor.app.address.removeprefix("http")
+    assert len(asked) > 10
+    assert [url for url in asked if not url.startswith((f"http{server}/", f"ws{server}/"))] == []
+
+
+def test_another_head(visitor: Visitor) -> None:
+    expected = bundled_model_on(TEXT)
+    page = drawn(visitor)
+    before, link = picture(page), page.url
+    choose(number(page, "Head"), 3)
+    row = expected.weights[LAYER, 3, QUERY]
+    key = int(row.argmax())
+    told = f"“{expected.words[QUERY]}” looks most at “{expected.words[key]}”: {row[key]:.2f}"
+    expect(headline(page)).to_contain_text(told)
+    expect(page.get_by_text(f"layer {LAYER}, head 3").first).to_be_visible()
+    page.wait_for_function(
+        f'before => document.querySelector("{HEAD_PICTURE}")?.href.baseVal !== before', arg=before
+    )
+    wait_until_drawn(page)
+    expect_largest(page, expected.weights[LAYER, 3])
+    assert page.url != link
+    again = drawn(visitor, page.url.removeprefix(f"{visitor.app.address}/"))
+    expect(headline(again)).to_contain_text(told)
+    assert number(again, "Head").input_value() == "3"
+    assert picture(again) == picture(page)
+
+
+def test_another_d_k_from_the_keyboard(visitor: Visitor) -> None:
+    page = drawn(visitor)
+    said = page.get_by_text(re.compile(r"^q·k has variance"))
+    before = int(re.search(r"predicted (\d+)", said.inner_text())[1])
+    assert before == 32  # the head's own
+    slider = page.get_by_role("slider", name="d_k")
+    slider.focus()
+    slider.press("ArrowRight")
+    expect(said).to_contain_text("predicted 64")
+    expect(page.get_by_text("synthetic · one query, n = 12 keys · d_k = 64")).to_be_visible()
+    assert "d_k=64" in page.url
+    measured = re.search(r"variance ([\d.]+) ± ([\d.]+)", said.inner_text())
+    assert abs(float(measured[1]) - 64) < 4 * float(measured[2])
+    again = drawn(visitor, page.url.removeprefix(f"{visitor.app.address}/"))
+    expect(again.get_by_text(re.compile(r"^q·k has variance"))).to_have_text(said.inner_text())
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_pointer_reads_the_cell_under_it(visitor: Visitor, width: int) -> None:
+    weights = bundled_model_on(TEXT).weights[LAYER, HEAD]
+    page = drawn(visitor, width=width)
+    expect_largest(page, weights)
+    last = len(weights) - 1
+    for query, key in [(0, 0), (5, 2), (2, 5), (last, 0), (last, last), (7, 6)]:
+        point_at(page, query, key, len(weights))
+        expect_reading(page, query, key, weights[query, key])
+
+
+@pytest.mark.parametrize("scheme", ["dark"])
+def test_the_words_of_charts_can_be_read(visitor: Visitor, scheme: str) -> None:
+    page = drawn(visitor, scheme=scheme)
+    for chart in page.get_by_test_id("stVegaLiteChart").all():
+        found = words(chart)
+        assert found
+        assert [(word.text, word.contrast) for word in found if word.contrast < 4.5] == []
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_the_picture_is_square_and_the_page_no_wider_than_the_screen(
+    visitor: Visitor, width: int
+) -> None:
+    page = drawn(visitor, width=width)
+    box = page.locator(HEAD_PICTURE).bounding_box()
+    assert box
+    assert abs(box["width"] - box["height"]) <= 1
+    assert box["width"] >= 170
+    wide, room = page.get_by_test_id("stMain").evaluate("main => [main.scrollWidth, innerWidth]")
+    assert wide <= room == width
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_bad_link_is_told_in_sentences(visitor: Visitor) -> None:
+    page = visitor.open("?layer=99&head=abc&model=nosuch%2Fmodel")
+    expect(page.get_by_test_id("stAlert").filter(has_text="“nosuch/model”")).to_be_visible()
+    assert any("head = 'abc'" in told for told in alerts(page))
+    page.get_by_role("combobox", name="Model").click()
+    page.get_by_role("option", name="Bundled storyteller").click()
+    wait_until_drawn(page)
+    expect(page.get_by_test_id("stAlert")).to_have_count(0)
+
+
+def test_a_head_that_the_model_has_not(visitor: Visitor) -> None:
+    page = drawn(visitor, "?layer=99&head=abc")
+    told = alerts(page)
+    assert any("head = 'abc'" in text for text in told)
+    assert any("no layer 99" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [("", "There is no text to read yet"), ("word " * 40_000, "This text has 200,000 characters")],
+    ids=["empty", "200,000 characters"],
+)
+def test_a_text_that_cannot_be_read(visitor: Visitor, text: str, sentence: str) -> None:
+    page = drawn(visitor)
+    field = page.get_by_role("textbox", name="Text")
+    field.fill(text)
+    start = time.monotonic()
+    field.press("Control+Enter")
+    expect(page.get_by_test_id("stAlert").filter(has_text=sentence)).to_be_visible()
+    assert time.monotonic() - start < 3  # a second, and room for a busy machine
+    assert len(alerts(page)) == 1
+    assert field.input_value() == text
+    assert len(page.url) < 2000
+    field.fill("Alice gave the key to the king.")
+    field.press("Control+Enter")
+    wait_until_drawn(page)
+    expect(page.get_by_test_id("stAlert")).to_have_count(0)
+    expect(page.locator(f"{HEAD_CHART} .role-axis-label text").first).to_be_visible()
+    expect(page.locator(HEAD_CHART)).to_contain_text("king")
+
+
+def test_two_visitors_at_once_do_not_see_each_other(visitor: Visitor) -> None:
+    weights = bundled_model_on(TEXT).weights
+    one, other = visitor.page(), visitor.page()
+    for page, head in ((one, 0), (other, 1)):
+        link = f"?layer={LAYER}&head={head}&query={QUERY}"
+        page.goto(f"{visitor.app.address}/{link}", wait_until="commit")
+    for page, head in ((one, 0), (other, 1)):
+        expect_largest(page, weights[LAYER, head])
+        expect(number(page, "Head")).to_have_value(str(head))
+    choose(number(one, "Head"), 3)
+    choose(number(other, "Layer"), 1 - LAYER)
+    expect_largest(one, weights[LAYER, 3])
+    expect_largest(other, weights[1 - LAYER, 1])
+
+
+def expect_largest(page: Page, weights: torch.Tensor) -> None:
+    """At rest the largest weight of the chosen row stands above the picture."""
+    row = weights[QUERY]
+    expect_reading(page, QUERY, int(row.argmax()), row.max())

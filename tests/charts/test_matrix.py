@@ -1,0 +1,143 @@
+"""The picture of a matrix: what is drawn in it is the head's weights, in the right place."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+import vl_convert
+from PIL import Image
+
+from attnviz import frames
+from attnviz.charts import matrix
+
+TOKENS = ("[CLS]", "the", "cat", "the", "[SEP]")
+QUERY = 3
+
+
+@pytest.fixture
+def weights() -> torch.Tensor:
+    return torch.randn(5, 5, generator=torch.Generator().manual_seed(1)).softmax(-1)
+
+
+@pytest.fixture
+def spec(weights: torch.Tensor) -> dict:
+    return drawn(weights)
+
+
+def drawn(weights: torch.Tensor, tokens: tuple[str, ...] = TOKENS) -> dict:
+    frame, axis = frames.weight_matrix(weights), frames.token_axis(tokens)
+    return matrix.weight_picture(frame, axis, QUERY).to_dict()
+
+
+def picture_of(spec: dict) -> np.ndarray:
+    layer = spec["layer"][0]
+    url = spec["datasets"][layer["data"]["name"]][0]["picture"]
+    png = base64.b64decode(url.removeprefix("data:image/png;base64,"))
+    return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def parameters(spec: dict) -> dict:
+    return {p["name"]: p.get("value", p.get("expr")) for p in spec["params"]}
+
+
+def test_each_cell_has_the_colour_of_its_weight(spec: dict, weights: torch.Tensor):
+    picture = picture_of(spec)
+    side = picture.shape[0] // 5
+    assert picture.shape == (5 * side, 5 * side, 3)
+    assert side * 5 >= 440
+    shades = (weights / weights.max() * 255).round().int()
+    for query in range(5):
+        for key in range(5):
+            cell = picture[query * side : (query + 1) * side, key * side : (key + 1) * side]
+            assert len(np.unique(cell.reshape(-1, 3), axis=0)) == 1
+            assert cell[0, 0].tolist() == matrix._viridis()[shades[query, key]].tolist()
+
+
+def test_viridis_ends_and_middle_are_the_published_ones():
+    published = {0: (68, 1, 84), 127: (33, 145, 140), 255: (253, 231, 37)}
+    for step, colour in published.items():
+        assert np.abs(matrix._viridis()[step].astype(int) - colour).max() <= 3
+
+
+def test_lightness_of_the_scale_only_rises():
+    lightness = matrix._viridis().astype(float) @ [0.2126, 0.7152, 0.0722]
+    assert (np.diff(lightness) >= -0.5).all()
+    assert lightness[-1] > 5 * lightness[0]
+
+
+def test_cells_spell_thousandths(weights: torch.Tensor):
+    text = matrix.encode_cells(weights.numpy())
+    read = [int(text[i : i + 2], 36) for i in range(0, len(text), 2)]
+    np.testing.assert_allclose(np.array(read) / 1000, weights.numpy().ravel(), atol=5.1e-4)
+    assert matrix.encode_cells(np.array([[0.0, 1.0]])) == "00" + np.base_repr(1000, 36).lower()
+
+
+def test_axes_say_which_is_which(spec: dict):
+    encoding = spec["layer"][0]["encoding"]
+    assert encoding["x"]["title"] == "key: the token looked at"
+    assert encoding["y"]["title"] == "query: the token that looks"
+    assert encoding["x"]["scale"]["domain"] == [0, 5]
+    assert encoding["y"]["scale"]["domain"] == [5, 0]
+
+
+def test_every_token_has_a_label_at_its_own_position(spec: dict):
+    for axis in (spec["layer"][0]["encoding"][channel]["axis"] for channel in "xy"):
+        words = json.loads(axis["labelExpr"].split("[floor")[0])
+        assert words == list(TOKENS)
+        assert axis["values"] == [0.5, 1.5, 2.5, 3.5, 4.5]
+
+
+def test_long_texts_label_every_kth_token():
+    n = 97
+    spec = drawn(torch.eye(n), tuple(f"w{i}" for i in range(n)))
+    values = spec["layer"][0]["encoding"]["x"]["axis"]["values"]
+    assert len(values) <= 40
+    assert values[:2] == [0.5, 3.5]
+
+
+def test_reading_at_rest_is_the_largest_cell_of_the_chosen_row(spec: dict, weights: torch.Tensor):
+    at_rest = parameters(spec)
+    assert at_rest["query_at"].endswith(f": {QUERY}")
+    assert at_rest["key_at"].endswith(f": {int(weights[QUERY].argmax())}")
+
+
+def test_chosen_row_is_framed(spec: dict):
+    frame = spec["layer"][-1]
+    row = spec["datasets"][frame["data"]["name"]][0]
+    assert (row["top"], row["bottom"], row["left"], row["right"]) == (QUERY, QUERY + 1, 0, 5)
+
+
+def test_equal_input_gives_equal_charts(weights: torch.Tensor):
+    assert drawn(weights) == drawn(weights)
+
+
+def test_a_large_matrix_is_one_image_and_few_marks():
+    n = 256
+    spec = drawn(torch.eye(n), tuple("a" for _ in range(n)))
+    assert sum(len(rows) for rows in spec["datasets"].values()) <= 5
+    assert len(json.dumps(spec)) < 300_000
+
+
+def test_scale_ends_at_the_largest_weight():
+    axis = matrix.weight_scale(0.37).to_dict()["encoding"]["x"]["axis"]
+    assert axis["values"] == [0, 0.37]
+
+
+def test_words_of_a_text_cannot_break_out_of_the_chart():
+    words = ("</script>", '"quoted"', "back\\slash", "'", "${x}")
+    spec = drawn(torch.eye(5), words)
+    svg = vl_convert.vegalite_to_svg(spec)
+    assert "<script" not in svg
+    axis = spec["layer"][0]["encoding"]["x"]["axis"]["labelExpr"]
+    assert json.loads(axis.split("[floor")[0]) == list(words)
+
+
+def test_renders_outside_a_browser(spec: dict):
+    svg = vl_convert.vegalite_to_svg(spec)
+    assert "query 3 the" in svg
+    assert svg.count("[SEP]") >= 2

@@ -1,0 +1,59 @@
+"""Links: what is kept, what is refused with a sentence, and that they come back as they went."""
+
+from __future__ import annotations
+
+import pytest
+
+from attnviz.ui.examples import EXAMPLES, OPENING
+from attnviz.ui.selection import LONGEST_IN_URL, Selection
+
+
+def test_empty_link_is_the_default():
+    assert Selection.parse({}) == (Selection(), ())
+
+
+def test_a_selection_comes_back_from_its_link():
+    chosen = Selection("minilm", "Seán\n  done", 3, 7, query=2, d_k=256, n=5, seed=41)
+    assert Selection.parse(chosen.parameters()) == (chosen, ())
+
+
+def test_defaults_stay_out_of_the_link():
+    assert Selection().parameters() == {}
+    layer, head = OPENING["minilm"]
+    assert Selection(model="minilm", layer=layer, head=head).parameters() == {"model": "minilm"}
+
+
+def test_model_alone_opens_its_own_head():
+    chosen, _ = Selection.parse({"model": "minilm"})
+    assert (chosen.layer, chosen.head) == OPENING["minilm"]
+
+
+@pytest.mark.parametrize("name", ["layer", "head", "query", "d_k", "n", "seed"])
+@pytest.mark.parametrize("value", ["abc", "-1", "1.5", "", "9" * 30, "٣", "1e3", "0x10", " 3"])
+def test_nonsense_gets_a_sentence_and_the_usual_value(name: str, value: str):
+    chosen, complaints = Selection.parse({name: value})
+    assert chosen == Selection()
+    (complaint,) = complaints
+    assert name in complaint
+    assert complaint.endswith(".")
+
+
+def test_each_bad_part_has_its_own_sentence():
+    chosen, complaints = Selection.parse({"layer": "x", "head": "1", "seed": "y"})
+    assert len(complaints) == 2
+    assert chosen.head == 1
+
+
+def test_a_long_text_stays_out_of_the_link():
+    assert "text" not in Selection(text="a" * (LONGEST_IN_URL + 1)).parameters()
+    assert "text" in Selection(text="a" * LONGEST_IN_URL).parameters()
+
+
+def test_unknown_parts_are_ignored():
+    assert Selection.parse({"utm_source": "mail"}) == (Selection(), ())
+
+
+def test_examples_say_what_to_see_and_have_their_word():
+    for example in EXAMPLES:
+        assert example.word in example.text
+        assert example.see
