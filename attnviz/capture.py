@@ -1,21 +1,16 @@
 """Read the queries, keys and values that a model's attention really used.
 
-transformers asks `AttentionInterface.get_interface` which function shall compute attention.
-`capture` observes the function that the model was about to call anyway: while a recorder is
-held in this thread's context, the function comes back wrapped, notes its arguments, and
-returns its own result untouched. Neither the model's configuration, weights nor masks change,
-and other threads that use the same model see nothing.
+`capture` runs a model once under observation (see `interface`) and keeps, for each attention
+call, all that entered its softmax: O(layers · n · d) numbers, no n × n weights. Some rows are
+recomputed from what was kept and compared with the model's own output; what cannot be
+confirmed is refused.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
-import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,13 +18,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_utils import AttentionInterface
 
 from attnviz import equation
 from attnviz.families import Kind, Tower, kind_of, layer_of, tower_of
+from attnviz.interface import Arguments, mask_and_bias, observed_by
 
 ROWS_CHECKED = 8  # query rows per call that are recomputed against the model's own output
-HIDDEN_BELOW = -1e4  # an additive mask hides a key with at most this; a bias stays above it
 TOLERANCE = {
     torch.float32: 1e-4,
     torch.float64: 1e-9,
@@ -107,7 +101,7 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
             "call model.eval() first."
         )
     recorder = _Recorder(model)
-    with recorder.listening():
+    with observed_by(recorder.note):
         _run(model, inputs)
     if not recorder.calls:
         raise UnreadableModel(
@@ -120,7 +114,7 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
 def recording_difference(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> float:
     """Largest difference between the model's outputs with and without a recorder: 0 if sound."""
     plain = _run(model, inputs)[0]
-    with _Recorder(model).listening():
+    with observed_by(_Recorder(model).note):
         recorded = _run(model, inputs)[0]
     return float((plain - recorded).abs().max())
 
@@ -145,36 +139,23 @@ class _Recorder:
 
     model: PreTrainedModel
     calls: list[AttentionCall] = field(default_factory=list)
-    taken: Counter[tuple[Tower, Kind]] = field(default_factory=Counter)
-    # Layers share their mask: it is read once. The mask itself is kept, so that its id stays its.
-    masks: dict[Any, tuple[Any, Tensor | None, Tensor | None]] = field(default_factory=dict)
+    counts: Counter[tuple[Tower, Kind]] = field(default_factory=Counter)
+    # Layers share their mask: it is read once. What it was read from is kept with it, because
+    # an id is only its own as long as the object lives.
+    masks: dict[Any, tuple[Any, tuple[Tensor | None, Tensor | None]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.paths = {id(module): path for path, module in self.model.named_modules()}
 
-    @contextmanager
-    def listening(self):
-        """Make this the recorder of the current context."""
-        _observe_interface()
-        token = _recorder.set(self)
-        try:
-            yield
-        finally:
-            _recorder.reset(token)
-
-    def note(
-        self,
-        arguments: _Arguments,
-        output: Float[Tensor, "batch query head d_v"],
-    ) -> None:
+    def note(self, arguments: Arguments, output: Tensor) -> None:
         """Turn one observed call into a verified `AttentionCall`."""
-        path = self.paths.get(id(arguments.module), type(arguments.module).__name__)
-        tower = tower_of(self.model, path, arguments.module)
-        kind = kind_of(path, arguments.module)
-        mask, bias = self.visible(arguments)
+        module = arguments.module
+        path = self.paths.get(id(module), type(module).__name__)
+        tower, kind = tower_of(self.model, path, module), kind_of(path, module)
+        mask, bias = self.mask_and_bias(arguments)
         call = AttentionCall(
             module=path,
-            layer=self.layer(path, arguments.module, tower, kind),
+            layer=self.layer(path, module, tower, kind),
             tower=tower,
             kind=kind,
             query=arguments.query,
@@ -192,84 +173,18 @@ class _Recorder:
     def layer(self, path: str, module: nn.Module, tower: Tower, kind: Kind) -> int:
         """The layer's own number, or how many came before where one module runs many times."""
         number = layer_of(path, module)
-        seen = {c.layer for c in self.calls if (c.tower, c.kind) == (tower, kind)}
-        self.taken[tower, kind] += 1
-        if number is None or number in seen:
-            return self.taken[tower, kind] - 1
-        return number
+        seen = {call.layer for call in self.calls if (call.tower, call.kind) == (tower, kind)}
+        self.counts[tower, kind] += 1
+        return self.counts[tower, kind] - 1 if number is None or number in seen else number
 
-    def visible(self, arguments: _Arguments) -> tuple[Tensor | None, Tensor | None]:
-        """Mask and bias of a call, read from whatever form they came in."""
-        given = arguments.mask
+    def mask_and_bias(self, arguments: Arguments) -> tuple[Tensor | None, Tensor | None]:
+        """Mask and bias of a call, the same objects for all calls that share them."""
+        source = (arguments.mask, arguments.position_bias)
         size = (arguments.query.shape[2], arguments.key.shape[2])
-        key = (id(given), id(arguments.position_bias), arguments.causal, size)
+        key = (id(source[0]), id(source[1]), arguments.causal, size)
         if key not in self.masks:
-            mask, bias = _read_mask(given, arguments.causal, size)
-            if arguments.position_bias is not None:
-                added = arguments.position_bias[..., : size[1]]
-                bias = added if bias is None else bias + added
-            self.masks[key] = ((given, arguments.position_bias), mask, bias)
-        return self.masks[key][1:]
-
-
-def _read_mask(
-    given: Tensor | None, causal: bool, size: tuple[int, int]
-) -> tuple[Tensor | None, Tensor | None]:
-    if given is None:
-        return (torch.ones(1, 1, *size, dtype=torch.bool).tril() if causal else None), None
-    given = given[..., : size[1]].expand(*given.shape[:-2], *size)
-    if given.dtype == torch.bool:
-        return given, None
-    mask = given > HIDDEN_BELOW
-    rest = given.masked_fill(~mask, 0.0)
-    return mask, (rest if bool(rest.any()) else None)
-
-
-@dataclass(frozen=True)
-class _Arguments:
-    """The arguments of an attention function, under the names used here."""
-
-    module: nn.Module
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    mask: Tensor | None
-    scale: float
-    softcap: float | None
-    sinks: Tensor | None
-    position_bias: Tensor | None
-    causal: bool
-
-    @classmethod
-    def read(
-        cls,
-        eager: bool,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **others: Any,
-    ) -> _Arguments:
-        """Follow the convention of transformers' attention functions."""
-        scale = others.get("scaling")
-        sinks = others.get("s_aux") if others.get("s_aux") is not None else others.get("sinks")
-        causal = others.get("is_causal")
-        if causal is None:
-            causal = getattr(module, "is_causal", True)
-        return cls(
-            module=module,
-            query=query,
-            key=key,
-            value=value,
-            mask=attention_mask,
-            scale=float(scale) if scale is not None else query.shape[-1] ** -0.5,
-            softcap=others.get("softcap"),
-            sinks=sinks,
-            position_bias=others.get("position_bias"),
-            # The eager functions take a missing mask as full attention.
-            causal=bool(causal) and not eager and attention_mask is None and query.shape[2] > 1,
-        )
+            self.masks[key] = (source, mask_and_bias(arguments))
+        return self.masks[key][1]
 
 
 def _verified_error(call: AttentionCall, real: Tensor) -> float:
@@ -318,37 +233,3 @@ def _recompute(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
     outputs = equation.output(weights, call.value.float().unsqueeze(2))
     seen = (logits > -torch.inf).any(-1, keepdim=True)
     return outputs.reshape(batch, heads, len(rows), -1), seen.reshape(batch, heads, len(rows), 1)
-
-
-_recorder: ContextVar[_Recorder | None] = ContextVar("attnviz_recorder", default=None)
-_installing = threading.Lock()
-
-
-def _observe_interface() -> None:
-    """Let `get_interface` hand out observed functions to threads that hold a recorder."""
-    with _installing:
-        original = AttentionInterface.get_interface
-        if hasattr(original, "observes"):
-            return
-
-        @functools.wraps(original)
-        def get_interface(self, attn_implementation, default):
-            function = original(self, attn_implementation, default)
-            recorder = _recorder.get()
-            if recorder is None:
-                return function
-            return _observed(function, attn_implementation == "eager", recorder)
-
-        get_interface.observes = True  # type: ignore[attr-defined]
-        AttentionInterface.get_interface = get_interface  # type: ignore[method-assign]
-
-
-def _observed(function: Callable, eager: bool, recorder: _Recorder) -> Callable:
-    @functools.wraps(function)
-    def observed(module, query, key, value, attention_mask=None, *others, **named):
-        result = function(module, query, key, value, attention_mask, *others, **named)
-        arguments = _Arguments.read(eager, module, query, key, value, attention_mask, **named)
-        recorder.note(arguments, result[0])
-        return result
-
-    return observed

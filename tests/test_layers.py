@@ -18,7 +18,10 @@ LAYERS = (
     {"attnviz.capture"},
     {"attnviz.tokens"},
     {"attnviz.models"},
-    {"attnviz.families"},
+    {"attnviz.hub"},
+    {"attnviz.model_folder"},
+    {"attnviz.refusals"},
+    {"attnviz.families", "attnviz.interface"},
     {"attnviz.equation"},
 )
 ONLY_IN = {"streamlit": ("app", "pages", "attnviz.ui"), "altair": ("attnviz.charts",)}

@@ -41,7 +41,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from attnviz import models
+from attnviz import model_folder, models
 from attnviz.models import Entry, ModelNotLoaded, catalogue, load
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
@@ -390,31 +390,33 @@ def test_a_model_for_pictures(tmp_path):
 
 
 def test_too_large_for_this_machine(folder, monkeypatch):
-    monkeypatch.setattr(models, "_free_memory", lambda: 10_000)
+    monkeypatch.setattr(model_folder, "free_memory", lambda: 10_000)
     assert "needs about 0.0 GB of memory in float32 and 0.0 GB are free" in refusal(folder)
 
 
 def test_free_memory_is_less_than_there_is():
-    assert 0 < models._free_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert (
+        0 < model_folder.free_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
 
 
 def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(models, "CONTAINER_LIMITS", (str(limit), "/no/such/file"))
-    unlimited = models._free_memory()
+    monkeypatch.setattr(model_folder, "CONTAINER_LIMITS", (str(limit), "/no/such/file"))
+    unlimited = model_folder.free_memory()
     limit.write_text("3000000000\n")
-    assert models._free_memory() < 3_000_000_000
+    assert model_folder.free_memory() < 3_000_000_000
     limit.write_text("max\n")
-    assert models._free_memory() == pytest.approx(unlimited, rel=0.2)
+    assert model_folder.free_memory() == pytest.approx(unlimited, rel=0.2)
 
 
 def test_a_file_that_may_not_be_read(folder, monkeypatch):
-    monkeypatch.setattr(models, "_read_model", lambda *_: (_ for _ in ()).throw(PermissionError))
+    monkeypatch.setattr(models, "read_model", lambda *_: (_ for _ in ()).throw(PermissionError))
     assert "may not be read" in refusal(folder)
 
 
 def test_the_memory_runs_out_while_loading(folder, monkeypatch):
-    monkeypatch.setattr(models, "_read_model", lambda *_: (_ for _ in ()).throw(MemoryError))
+    monkeypatch.setattr(models, "read_model", lambda *_: (_ for _ in ()).throw(MemoryError))
     assert "memory that is free" in refusal(folder)
 
 
@@ -563,7 +565,7 @@ def test_pictures_on_the_hub(hub):
     ],
 )
 def test_seventy_billion_parameters(hub, monkeypatch, changes):
-    monkeypatch.setattr(models, "_free_memory", lambda: 24_000_000_000)
+    monkeypatch.setattr(model_folder, "free_memory", lambda: 24_000_000_000)
     hub.answer = offer(**changes)
     sentence = refusal("org/model")
     assert "needs about 336 GB of memory in float32 and 24 GB are free" in sentence

@@ -87,7 +87,7 @@ def loaded(name: str) -> tuple[LoadedModel, float]:
     return model, recording_difference(_reader(model), probe)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
+@st.cache_resource(max_entries=8, show_spinner=False)
 def read(name: str, text: str) -> Reading:
     """Run a model on a text and keep what its attention used."""
     from attnviz.capture import capture
@@ -100,7 +100,7 @@ def read(name: str, text: str) -> Reading:
     return Reading(model.card.title, model.card.warning, tokens, calls, difference)
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
+@st.cache_resource(max_entries=32, show_spinner=False)
 def head(name: str, text: str, layer: int, index: int) -> Head:
     """One head's matrix and numbers."""
     from attnviz import attention, frames
