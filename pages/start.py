@@ -3,6 +3,7 @@
 import streamlit as st
 
 from attnviz.ui import look, selection
+from attnviz.ui.examples import example_of
 
 look.apply()
 st.title("Attention is a search")
@@ -26,12 +27,14 @@ def real_head(model: str, text: str) -> readings.Head | None:
     except readings.NotServed as problem:
         st.error(look.plain(str(problem)))
         return None
+    if example := example_of(text):
+        st.caption(f"What to look for: {example.see}")
     layer, index, query = controls.layer_head_and_query(reading)
     head = readings.head(model, text, layer, index)
     st.subheader(look.plain(sentences.headline(head, query)))
     st.markdown(look.plain(sentences.against_the_column(head, query)))
     figures.head_picture(head, query)
-    figures.row_table(head, query)
+    figures.head_tables(head, query)
     return head
 
 

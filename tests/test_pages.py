@@ -92,6 +92,7 @@ def test_example_fills_in_its_text():
     served(app.run())
     assert app.text_area(key="text").value.startswith("red green blue")
     assert "“white”" in said(app)
+    assert "What to look for" in said(app)
 
 
 def test_a_link_restores_the_view():

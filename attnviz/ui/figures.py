@@ -25,12 +25,18 @@ def head_picture(head: Head, query: int) -> None:
     st.caption(look.plain(sentences.head_caption(head)))
 
 
-def row_table(head: Head, query: int) -> None:
-    """Where the query looks, as a table."""
+def head_tables(head: Head, query: int) -> None:
+    """Where the query looks, and the head's statistics, as tables."""
     from attnviz import frames
 
-    look.numbers("This row as a table", frames.weight_table(head.matrix, query, head.tokens), "row")
-    look.numbers("This head in numbers", head.statistics, "statistics")
+    look.numbers(
+        "This row as a table",
+        frames.weight_table(head.matrix, query, head.tokens),
+        key="row",
+        remark="Attention weights are not an explanation: they say where this head looks, not "
+        "what the model's answer rests on (Jain and Wallace 2019; Wiegreffe and Pinter 2019).",
+    )
+    look.numbers("This head in numbers", head.statistics, key="statistics")
 
 
 def score_histogram(draw: Draw) -> None:

@@ -54,8 +54,10 @@ def chart(drawing: Drawing, description: str, *, square: bool = False) -> None:
     st.altair_chart(drawing, width="content" if square else "stretch", alt=description)
 
 
-def numbers(title: str, table: pd.DataFrame, key: str) -> None:
+def numbers(title: str, table: pd.DataFrame, key: str, remark: str = "") -> None:
     """The numbers of a chart as a table that can be read aloud and downloaded."""
     fold = st.expander(title, on_change="rerun", key=f"numbers_{key}")
     if fold.open:
         fold.dataframe(table, hide_index=True, width="stretch")
+        if remark:
+            fold.caption(remark)
