@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 from typing import Any
 
 import altair as alt
@@ -41,11 +40,11 @@ def weight_picture(
             x=alt.X("left:Q")
             .title("key: the token looked at")
             .scale(domain=[0, size], nice=False)
-            .axis(orient="top", labelAngle=-45, **_token_labels(tokens)),
+            .axis(orient="top", labelAngle=-45, **_token_labels(tokens, "key_at")),
             y=alt.Y("top:Q")
             .title("query: the token that looks")
             .scale(domain=[size, 0], nice=False)
-            .axis(labelAngle=0, **_token_labels(tokens)),
+            .axis(labelAngle=0, **_token_labels(tokens, "query_at")),
             x2="right",
             y2="bottom",
             url="picture:N",
@@ -114,30 +113,31 @@ VIRIDIS = (
 )
 
 
-def _token_labels(tokens: pd.DataFrame) -> dict[str, Any]:
-    """A token axis: positions are the scale, words its labels, every k-th if there are many."""
+def _token_labels(tokens: pd.DataFrame, at: str) -> dict[str, Any]:
+    """A token axis: positions are the scale, words its labels, thinned where there is no room.
+
+    The label at the position that the parameter `at` holds is always there, and bold.
+    """
     step = -(-len(tokens) // theme.LABELLED_TOKENS)
-    shown = [position + 0.5 for position in tokens["position"][::step]]
+    shown = [position + 0.5 for position in tokens["position"]]
+    position, room = "floor(datum.value)", f"{theme.LABEL_ROOM} * {len(tokens)} / width"
+    thinned = f"{position} % max({step}, ceil({room})) && {position} != {at}"
     return {
         "values": shown,
         "tickCount": len(shown),  # Vega thins even given values to its own count
-        "labelExpr": f"{_words(tokens)}[floor(datum.value)]",
+        "labelExpr": f"{thinned} ? '' : words[{position}]",
         "labelOverlap": False,
         "labelLimit": 110,
-        "labelFontSize": _label_size(len(shown)),
+        "labelFontSize": alt.ExprRef(f"clamp(0.8 * width / {len(tokens)}, 9, {theme.FONT_SIZE})"),
+        "labelFontWeight": {
+            "condition": {"test": f"{position} == {at}", "value": "bold"},
+            "value": "normal",
+        },
         "titleFontSize": theme.FONT_SIZE,
         "grid": False,
         "ticks": False,
         "domain": False,
     }
-
-
-def _label_size(labels: int) -> int:
-    return theme.FONT_SIZE if labels <= 20 else 10
-
-
-def _words(tokens: pd.DataFrame) -> str:
-    return json.dumps(tokens["token"].tolist())
 
 
 def _pointer() -> alt.Parameter:
@@ -175,7 +175,7 @@ def _reading(
 
     return [
         alt.param(name="cells", value=encode_cells(weights)),
-        alt.param(name="words", expr=_words(tokens)),
+        alt.param(name="words", value=tokens["token"].tolist()),
         alt.param(name="query_at", expr=under("y", query)),
         alt.param(name="key_at", expr=under("x", key)),
         alt.param(name="thousandths", expr=f"36 * {digit(first)} + {digit(first + ' + 1')}"),

@@ -21,3 +21,4 @@ MATRIX_SIDE = 440  # px, the largest side of a square picture of a matrix
 SMALL_HEIGHT = 150  # px, one panel of several, axes included
 CURVE_HEIGHT = 360  # px, axes included
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
+LABEL_ROOM = 11  # px along an axis that a token label needs

@@ -34,11 +34,7 @@ def model_and_text() -> Selection:
     )
     _examples(middle)
     text = right.text_area("Text", key="text", height=88, help=TEXT_HELP)
-    if model != now.model:
-        return _open(model=model or now.model, text=text)
-    if text != now.text:
-        return selected.change(text=text, query=None)
-    return now
+    return now if (model, text) == (now.model, now.text) else _open(model or now.model, text)
 
 
 def _examples(place: DeltaGenerator) -> None:
@@ -59,19 +55,20 @@ def _take_example() -> None:
     example = next((e for e in EXAMPLES if e.title == st.session_state["example"]), None)
     if example is not None:
         st.session_state["text"] = example.text
-        _open(text=example.text)
+        _open(selected.current().model, example.text)
 
 
-def _open(**changes: str) -> Selection:
+def _open(model: str, text: str) -> Selection:
     """Change model or text, and open the head in which something can be seen."""
-    now = selected.current()
-    model, text = changes.get("model", now.model), changes.get("text", now.text)
-    example = example_of(text)
-    known = example.heads if example else OPENING
-    layer, head = known.get(model, (now.layer, now.head) if model == now.model else (0, 0))
-    for name in ("layer", "head", "query", "d_k"):
+    now, example = selected.current(), example_of(text)
+    layer, head = (now.layer, now.head) if model == now.model else OPENING.get(model, (0, 0))
+    if example:
+        layer, head = example.heads.get(model, (layer, head))
+    changed = {"layer", "head", "query"} | ({"d_k"} if model != now.model else set())
+    for name in changed:
         st.session_state.pop(name, None)
-    return selected.change(**changes, layer=layer, head=head, query=None, d_k=None)
+    d_k = now.d_k if model == now.model else None
+    return selected.change(model=model, text=text, layer=layer, head=head, query=None, d_k=d_k)
 
 
 def layer_head_and_query(reading: Reading) -> tuple[int, int, int]:
@@ -112,7 +109,7 @@ def _within(reading: Reading) -> tuple[int, int, int]:
 def opening_query(reading: Reading, example: Example | None) -> int:
     """The last token that says the example's word, else the last that is not special."""
     tokens = reading.tokens
-    word = example.word if example else None
+    word = example.word.lower() if example else None
     spoken = [p for p, label in enumerate(tokens.labels) if label.strip("␣").lower() == word]
     ordinary = [p for p, special in enumerate(tokens.special) if not special]
     return (spoken or ordinary or [len(tokens) - 1])[-1]

@@ -42,7 +42,7 @@ def head_tables(head: Head, query: int) -> None:
 def score_histogram(draw: Draw) -> None:
     """Scores before and after dividing, measured and predicted."""
     for quantity, said in zip(("q·k", "q·k / √d_k"), sentences.measured(draw), strict=True):
-        st.markdown(said)
+        st.markdown(f"**{look.plain(said)}**")
         look.chart(playground.score_histogram(draw.histogram, quantity), f"Histogram. {said}.")
     st.caption(look.plain(sentences.draw_caption(draw, readings.PAIRS)))
 

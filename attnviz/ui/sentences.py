@@ -71,8 +71,8 @@ def measured(draw: Draw) -> tuple[str, str]:
     """Measured against predicted variance, before and after dividing by √d_k."""
     (before, error), (after, after_error) = draw.before, draw.after
     return (
-        f"**q·k** has variance **{with_error(before, error)}**, predicted {draw.d_k}",
-        f"**q·k / √{draw.d_k}** has variance **{with_error(after, after_error)}**, predicted 1",
+        f"q·k has variance {with_error(before, error)}, predicted {draw.d_k}",
+        f"q·k / √{draw.d_k} has variance {with_error(after, after_error)}, predicted 1",
     )
 
 
