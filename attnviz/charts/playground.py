@@ -53,12 +53,11 @@ def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart | alt.F
 
 
 def variance_curve(
-    curve: pd.DataFrame, marks: pd.DataFrame | None, ink: str
+    curve: pd.DataFrame, marks: pd.DataFrame | None
 ) -> alt.LayerChart | alt.FacetChart:
     """Variance of the logits against d_k, log–log: points measured, lines predicted.
 
-    `marks` puts a real head on it as diamonds: its scores and its logits. `ink` is the colour
-    of the words.
+    `marks` puts a real head on it as diamonds: its scores and its logits.
     """
     base = alt.Chart(curve).encode(x=_d_k_axis(), color=_divisor_colour())
     lines = base.mark_line(strokeWidth=theme.LINE_WIDTH).encode(
@@ -77,11 +76,11 @@ def variance_curve(
     names = (
         alt.Chart(curve)
         .transform_filter(alt.datum.d_k == int(curve["d_k"].max()))
-        .mark_text(align="left", dx=8, fontSize=theme.FONT_SIZE, color=ink)
+        .mark_text(align="left", dx=8, fontSize=theme.FONT_SIZE)
         .transform_calculate(label="'÷ ' + datum.divisor")
         .encode(x=_d_k_axis(), y=_variance_axis("predicted"), text="label:N")
     )
-    heads = [] if marks is None else _head(marks, ink)
+    heads = [] if marks is None else _head(marks)
     return alt.layer(lines, points, names, *heads).properties(height=theme.CURVE_HEIGHT)
 
 
@@ -117,7 +116,7 @@ def _divisor_dash() -> alt.StrokeDash:
     return alt.StrokeDash("divisor:N").scale(scale).legend(None)
 
 
-def _head(marks: pd.DataFrame, ink: str) -> list[alt.Chart]:
+def _head(marks: pd.DataFrame) -> list[alt.Chart]:
     """Diamonds for the real head: its scores, named above, and its logits, named below."""
     base = alt.Chart(marks).encode(x=_d_k_axis(), y=_variance_axis("variance"))
     diamonds = base.mark_point(
@@ -132,10 +131,10 @@ def _head(marks: pd.DataFrame, ink: str) -> list[alt.Chart]:
     named = base.transform_calculate(label="'this head’s ' + datum.quantity")
     # Above the line of divisor 1, and in the gap between it and that of √d_k.
     scores = named.transform_filter(alt.datum.quantity == "scores").mark_text(
-        align="right", dx=-14, dy=-10, fontSize=theme.FONT_SIZE, color=ink
+        align="right", dx=-14, dy=-10, fontSize=theme.FONT_SIZE
     )
     logits = named.transform_filter(alt.datum.quantity == "logits").mark_text(
-        align="left", dx=14, dy=-9, fontSize=theme.FONT_SIZE, color=ink
+        align="left", dx=14, dy=-9, fontSize=theme.FONT_SIZE
     )
     return [diamonds, scores.encode(text="label:N"), logits.encode(text="label:N")]
 

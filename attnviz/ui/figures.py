@@ -50,7 +50,7 @@ def score_histogram(draw: Draw) -> None:
 def variance_curve(seed: int, head: Head | None) -> None:
     """Variance against d_k under each divisor, with the real head's place."""
     look.chart(
-        playground.variance_curve(readings.curve(seed), readings.marks(head), look.ink()),
+        playground.variance_curve(readings.curve(seed), readings.marks(head)),
         "Variance of the logits against d_k on log axes: divisor 1 rises with d_k, the root of "
         "d_k stays at 1, d_k and its square fall.",
     )

@@ -21,6 +21,8 @@ STYLE = f"""
 <style>
 [class*="st-key-real"] {{ border-top: 6px solid {theme.REAL}; padding-top: .6rem; }}
 [class*="st-key-synthetic"] {{ border-top: 6px solid {theme.SYNTHETIC}; padding-top: .6rem; }}
+[data-testid="stCaptionContainer"] :is(p, strong) {{ color: inherit; }}
+[data-testid="stCaptionContainer"] {{ color: inherit; opacity: .8; }}
 .block-container {{ padding-top: 4.5rem; padding-bottom: 3rem; }}
 </style>
 """
@@ -39,19 +41,23 @@ def panel(kind: Literal["real", "synthetic"], name: str) -> Iterator[None]:
         yield
 
 
-def ink() -> str:
-    """The colour of words inside a chart, in the theme that the visitor uses."""
-    return theme.INK[st.context.theme.type or "light"]
-
-
 def plain(text: str) -> str:
     """Text that Markdown shows as it is: tokens and names may hold any sign."""
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
 def chart(drawing: Drawing, description: str, *, square: bool = False) -> None:
-    """Draw a chart; a square one keeps its own width, others fill the width they get."""
-    st.altair_chart(drawing, width="content" if square else "stretch", alt=description)
+    """Draw a chart; a square one keeps its own width, others fill the width they get.
+
+    Its words have the ink of the theme that the visitor uses.
+    """
+    ink = theme.INK[st.context.theme.type or "light"]
+    inked = (
+        drawing.configure_axis(labelColor=ink, titleColor=ink)
+        .configure_title(color=ink)
+        .configure_text(color=ink)
+    )
+    st.altair_chart(inked, width="content" if square else "stretch", alt=description)
 
 
 def numbers(title: str, table: pd.DataFrame, key: str, remark: str = "") -> None:

@@ -9,7 +9,6 @@ import vl_convert
 from attnviz import frames, synthetic
 from attnviz.charts import playground, theme
 
-INK = theme.INK["light"]
 CURVE = frames.variance_curve([1, 5, 32], pairs=500, seed=3)
 MARKS = frames.head_marks(32, 86.0, 2.7)
 
@@ -24,7 +23,7 @@ def rows_of(spec: dict) -> list[dict]:
 
 
 def test_curve_draws_measured_points_and_predicted_lines():
-    lines, points, *_ = layers(playground.variance_curve(CURVE, None, INK))
+    lines, points, *_ = layers(playground.variance_curve(CURVE, None))
     assert (lines["mark"]["type"], lines["encoding"]["y"]["field"]) == ("line", "predicted")
     assert (points["mark"]["type"], points["encoding"]["y"]["field"]) == ("point", "variance")
     for layer in (lines, points):
@@ -32,13 +31,13 @@ def test_curve_draws_measured_points_and_predicted_lines():
 
 
 def test_curve_holds_the_frame():
-    spec = playground.variance_curve(CURVE, None, INK).to_dict()
+    spec = playground.variance_curve(CURVE, None).to_dict()
     drawn = next(rows for rows in spec["datasets"].values() if len(rows) == len(CURVE))
     assert drawn == CURVE.to_dict("records")
 
 
 def test_each_divisor_has_its_colour_and_its_dash():
-    encoding = layers(playground.variance_curve(CURVE, None, INK))[0]["encoding"]
+    encoding = layers(playground.variance_curve(CURVE, None))[0]["encoding"]
     names = list(synthetic.DIVISORS)
     for channel, looks in (
         ("color", theme.DIVISOR_COLOURS),
@@ -50,7 +49,7 @@ def test_each_divisor_has_its_colour_and_its_dash():
 
 
 def test_real_head_is_a_diamond_at_its_d_k_and_variance():
-    spec = playground.variance_curve(CURVE, MARKS, INK).to_dict()
+    spec = playground.variance_curve(CURVE, MARKS).to_dict()
     diamond = next(x for x in spec["layer"] if x["mark"].get("shape") == "diamond")
     assert spec["datasets"][diamond["data"]["name"]] == MARKS.to_dict("records")
     assert diamond["mark"]["stroke"] == theme.REAL
@@ -58,12 +57,12 @@ def test_real_head_is_a_diamond_at_its_d_k_and_variance():
 
 def test_curve_without_a_head_has_no_diamond():
     assert all(
-        x["mark"].get("shape") is None for x in layers(playground.variance_curve(CURVE, None, INK))
+        x["mark"].get("shape") is None for x in layers(playground.variance_curve(CURVE, None))
     )
 
 
 def test_curve_renders_with_names_at_the_lines():
-    svg = vl_convert.vegalite_to_svg(playground.variance_curve(CURVE, MARKS, INK).to_dict())
+    svg = vl_convert.vegalite_to_svg(playground.variance_curve(CURVE, MARKS).to_dict())
     for word in ("÷ 1", "÷ √d_k", "÷ d_k", "÷ d_k²", "this head’s scores", "this head’s logits"):
         assert word in svg
     for power in ("10⁻⁹", "10⁻⁶", "10⁻³", "10³"):
@@ -92,5 +91,5 @@ def test_softmax_row_draws_its_weights_from_0_to_1():
 
 
 def test_equal_input_gives_equal_charts():
-    first, second = (playground.variance_curve(CURVE, MARKS, INK).to_dict() for _ in range(2))
+    first, second = (playground.variance_curve(CURVE, MARKS).to_dict() for _ in range(2))
     assert first == second
