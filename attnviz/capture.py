@@ -126,7 +126,9 @@ def _run(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Any:
     try:
         with torch.no_grad():
             return model(**inputs, **cache)
-    except (RuntimeError, ValueError, TypeError, IndexError, KeyError) as error:
+    except UnreadableModel:
+        raise
+    except Exception as error:  # a model may stumble over an input in any way
         reason = (str(error).splitlines() or ["no reason given"])[0].rstrip(".")
         raise UnreadableModel(
             f"{type(model).__name__} cannot run on this input: {reason}."

@@ -210,6 +210,14 @@ def test_input_that_does_not_fit_is_refused_in_a_sentence():
         capture(tiny_models.build("bert"), {"input_ids": torch.full((1, 3), 999)})
 
 
+def test_a_model_that_stumbles_in_its_own_way_is_refused_in_a_sentence():
+    model = tiny_models.build("llama")
+    model.config.return_dict = False
+    model.model.config.return_dict = False
+    with pytest.raises(UnreadableModel, match="cannot run on this input"):
+        capture(model, tiny_models.inputs_for("llama"))
+
+
 def test_attention_that_is_not_the_equation_is_refused(monkeypatch: pytest.MonkeyPatch):
     def twice_as_sharp(module, query, key, value, mask, scaling, **others):
         weights = (query @ key.mT * scaling * 2 + mask).softmax(-1)

@@ -24,22 +24,26 @@ EXAMPLES = (
         "A pronoun",
         "The cat sat on the mat because it was tired.",
         "it",
-        "“it” stands for “cat”: which heads look from the one to the other?",
-        {"bundled": (0, 0), "minilm": (5, 11)},
+        "what “it” looks at. In MiniLM, layer 5, head 11, it is “cat”, for which it stands. The "
+        "bundled model is too small for that: its layer 0, head 2 looks at the token before.",
+        {"bundled": (0, 2), "minilm": (5, 11)},
     ),
     Example(
         "A name that comes twice",
         "Alice gave the key to the king, and the king thanked Alice.",
         "Alice",
-        "At the second “Alice”, does a head look back to the first, or to what came after it?",
-        {"bundled": (1, 0), "minilm": (0, 2)},
+        "whether the second “Alice” looks back to the first. MiniLM's layer 2, head 9 does, with "
+        "most of its attention; the bundled model's layer 1, head 2 does with some.",
+        {"bundled": (1, 2), "minilm": (2, 9)},
     ),
     Example(
         "A list that repeats",
-        "red green blue black white gold red green blue black white gold",
-        "white",
-        "In the second round an induction head looks at what followed the same word last time.",
-        {"bundled": (1, 0), "minilm": (0, 2)},
+        "seven wolf door gold night hand stone fire seven wolf door gold night hand stone fire",
+        "door",
+        "the second line beside the diagonal. The bundled model's layer 1, head 0 is an induction "
+        "head: the second “door” looks at “gold”, which followed the first. MiniLM, which reads "
+        "in both directions, has a head for the same word instead: layer 2, head 9.",
+        {"bundled": (1, 0), "minilm": (2, 9)},
     ),
 )
 OPENING = EXAMPLES[0].heads

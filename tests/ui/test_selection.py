@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from attnviz.ui.examples import EXAMPLES, OPENING
+from attnviz.ui.examples import OPENING
 from attnviz.ui.selection import LONGEST_IN_URL, Selection
 
 
@@ -51,9 +51,3 @@ def test_a_long_text_stays_out_of_the_link():
 
 def test_unknown_parts_are_ignored():
     assert Selection.parse({"utm_source": "mail"}) == (Selection(), ())
-
-
-def test_examples_say_what_to_see_and_have_their_word():
-    for example in EXAMPLES:
-        assert example.word in example.text
-        assert example.see
