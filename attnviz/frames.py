@@ -3,6 +3,7 @@
 | frame | one row | columns |
 |---|---|---|
 | weight_matrix | a query | one column per key position, values are weights |
+| visible_matrix | a query | one column per key position, values are True or False |
 | token_axis | a token | position, token |
 | weight_table | a key seen from one query | key, token, weight |
 | head_statistics | a statistic of one head | statistic, mean over queries |
@@ -30,6 +31,11 @@ HISTOGRAM_BINS = 64
 def weight_matrix(weights: Float[Tensor, "query key"]) -> pd.DataFrame:
     """One head's weights, queries down, keys across, both by position."""
     return pd.DataFrame(weights.numpy()).rename_axis(index="query", columns="key")
+
+
+def visible_matrix(visible: Bool[Tensor, "query key"]) -> pd.DataFrame:
+    """Which key each query can see, in the shape of `weight_matrix`."""
+    return pd.DataFrame(visible.numpy()).rename_axis(index="query", columns="key")
 
 
 def token_axis(labels: Sequence[str]) -> pd.DataFrame:
@@ -67,9 +73,8 @@ def score_histogram(scores: Float64[Tensor, " pair"], d_k: int) -> pd.DataFrame:
     parts = []
     for quantity, divisor in (("q·k", 1.0), ("q·k / √d_k", d_k**0.5)):
         reach = edge / divisor
-        density, edges = np.histogram(
-            scores.numpy() / divisor, HISTOGRAM_BINS, (-reach, reach), density=True
-        )
+        counts, edges = np.histogram(scores.numpy() / divisor, HISTOGRAM_BINS, (-reach, reach))
+        density = counts / (len(scores) * np.diff(edges))  # of all pairs, drawn or beyond
         parts.append(
             pd.DataFrame(
                 {

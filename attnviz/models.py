@@ -170,7 +170,10 @@ def _max_tokens(model: PreTrainedModel) -> int | None:
 
 
 def _warning(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str | None:
-    ids = tokenizer(PROBE, add_special_tokens=False).input_ids
+    try:
+        ids = tokenizer(PROBE, add_special_tokens=False).input_ids
+    except Exception:  # a vocabulary without letters may refuse the sentence
+        return "The tokenizer cannot read a plain English sentence; give it a text of its own kind."
     unknown = ids.count(tokenizer.unk_token_id)
     if 2 * unknown > len(ids):
         return (

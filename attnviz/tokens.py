@@ -199,7 +199,7 @@ def _spelling(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], bytes]:
     if "▁" in parts:
         return _from_metaspace
     if "WordPiece" in parts:
-        return str.encode
+        return _from_wordpiece
     return lambda token: _decoded(tokenizer, token)
 
 
@@ -238,6 +238,11 @@ def _from_byte_level(token: str, suffix: str | None) -> bytes:
 def _from_metaspace(token: str) -> bytes:
     byte = re.fullmatch(r"<0x([0-9A-F]{2})>", token)
     return bytes.fromhex(byte[1]) if byte else token.replace("▁", " ").encode()
+
+
+def _from_wordpiece(token: str) -> bytes:
+    """Return the bytes of a WordPiece token; what goes on with a word begins with an ellipsis."""
+    return re.sub(r"^##(?=.)", "…", token).encode()
 
 
 def _decoded(tokenizer: PreTrainedTokenizerBase, token: str) -> bytes:

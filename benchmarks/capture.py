@@ -1,10 +1,11 @@
 """CPU time and peak memory of reading a model, beside the plain forward and eager attention.
 
-    python -m benchmarks.capture [--lengths 512 2048] [--repeats 5]
+    python -m benchmarks.capture [--lengths 512 2048] [--repeats 9]
 
-GPT-2-small's shape (12 layers × 12 heads, d_k 64) with random weights. Every figure comes
-from a process of its own; CPU time is the median over the repeats, summed over threads;
-memory is the peak resident size above that before the run.
+GPT-2-small's shape (12 layers × 12 heads, d_k 64) with random weights. CPU time is summed over
+threads; the runs take turns in one process, so that a busy moment of the machine meets them
+alike, and the median counts. Memory is the peak resident size above that before the run, each
+in a process of its own.
 """
 
 from __future__ import annotations
@@ -22,62 +23,73 @@ from statistics import median
 VARIANTS = ("plain", "capture", "eager")
 LAYERS, WIDTH = 12, 768
 
+Figures = dict[str, float]
+
 
 def main() -> None:
     """Measure every variant at every length and write a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--measure", nargs=2, metavar=("VARIANT", "LENGTH"))
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--only", nargs=2, metavar=("WHAT", "LENGTH"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.measure:
-        variant, length = arguments.measure
-        sys.stdout.write(json.dumps(measure(variant, int(length), arguments.repeats)))
+    if arguments.only:
+        what, length = arguments.only[0], int(arguments.only[1])
+        figures = seconds(length, arguments.repeats) if what == "time" else peak(what, length)
+        sys.stdout.write(json.dumps(figures))
         return
     sys.stdout.write("| n | Q, K, V (MiB) | run | CPU s | ratio | peak memory (MiB) |\n")
     sys.stdout.write("|---|---|---|---|---|---|\n")
     for length in arguments.lengths:
-        for line in table(length, arguments.repeats):
-            sys.stdout.write(line + "\n")
+        sys.stdout.write(rows(length, arguments.repeats))
 
 
-def table(length: int, repeats: int) -> list[str]:
+def rows(length: int, repeats: int) -> str:
     """The rows of one length."""
     size = 3 * LAYERS * WIDTH * length * 4 / 2**20
-    figures = {variant: in_own_process(variant, length, repeats) for variant in VARIANTS}
-    plain = figures["plain"]["seconds"]
-    return [
-        f"| {length:,} | {size:.0f} | {variant} | {figure['seconds']:.2f} "
-        f"| {figure['seconds'] / plain:.2f} | +{figure['peak']:.0f} |"
-        for variant, figure in figures.items()
-    ]
+    times = in_own_process("time", length, repeats)
+    peaks = {name: in_own_process(name, length, repeats)["peak"] for name in VARIANTS}
+    return "".join(
+        f"| {length:,} | {size:.0f} | {name} | {times[name]:.2f} "
+        f"| {times[name] / times['plain']:.2f} | +{peaks[name]:.0f} |\n"
+        for name in VARIANTS
+    )
 
 
-def in_own_process(variant: str, length: int, repeats: int) -> dict[str, float]:
-    """Run `measure` in a fresh interpreter, so that no memory is left from another run."""
+def in_own_process(what: str, length: int, repeats: int) -> Figures:
+    """Measure in a fresh interpreter, so that nothing is left from another run."""
     command = [sys.executable, "-m", "benchmarks.capture", "--repeats", str(repeats)]
     done = subprocess.run(
-        [*command, "--measure", variant, str(length)], capture_output=True, text=True, check=True
+        [*command, "--only", what, str(length)], capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 
 
-def measure(variant: str, length: int, repeats: int) -> dict[str, float]:
-    """Median CPU seconds and peak memory in MiB of one variant."""
+def seconds(length: int, repeats: int) -> Figures:
+    """Median CPU seconds of each variant, in turns."""
+    runs = {variant: prepared(variant, length) for variant in VARIANTS}
+    times: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
+    for repeat in range(repeats + 1):
+        for variant, run in runs.items():
+            started = time.process_time()
+            run()
+            if repeat:  # the first round warms up
+                times[variant].append(time.process_time() - started)
+    return {variant: median(values) for variant, values in times.items()}
+
+
+def peak(variant: str, length: int) -> Figures:
+    """Peak memory of one variant in MiB, above what was resident before it."""
     run = prepared(variant, length)
-    run()
+    prepared(variant, 16)()
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # makes the peak start here
-    seconds = []
-    for _ in range(repeats):
-        started = time.process_time()
-        run()
-        seconds.append(time.process_time() - started)
-    return {"seconds": median(seconds), "peak": resident("VmHWM") - before}
+    run()
+    return {"peak": resident("VmHWM") - before}
 
 
-def prepared(variant: str, length: int) -> Callable[[], None]:
-    """The run to measure; its result is dropped at once."""
+def prepared(variant: str, length: int) -> Callable[[], object]:
+    """The run to measure."""
     import torch
     from transformers import GPT2Config, GPT2Model
 
@@ -85,17 +97,15 @@ def prepared(variant: str, length: int) -> Callable[[], None]:
 
     torch.manual_seed(0)
     config = GPT2Config(n_positions=length)
-    model = GPT2Model._from_config(
-        config, attn_implementation="eager" if variant == "eager" else "sdpa"
-    ).eval()
+    name = "eager" if variant == "eager" else "sdpa"
+    model = GPT2Model._from_config(config, attn_implementation=name).eval()
     inputs = {"input_ids": torch.randint(0, 50_000, (1, length))}
 
     @torch.no_grad()
-    def run() -> None:
+    def run() -> object:
         if variant == "capture":
-            capture(model, inputs)
-        else:
-            model(**inputs, use_cache=False, output_attentions=variant == "eager")
+            return capture(model, inputs)
+        return model(**inputs, use_cache=False, output_attentions=variant == "eager")
 
     return run
 

@@ -27,6 +27,8 @@ def real_head(model: str, text: str) -> readings.Head | None:
     except readings.NotServed as problem:
         st.error(look.plain(str(problem)))
         return None
+    if reading.warning:
+        st.warning(look.plain(reading.warning))
     if example := example_of(text):
         st.caption(f"What to look for: {example.see}")
     layer, index, query = controls.layer_head_and_query(reading)
@@ -45,7 +47,7 @@ def playground(head: readings.Head | None) -> readings.Draw:
         "Two random vectors with $d_k$ independent entries of variance 1: their product adds "
         "$d_k$ terms, and so their variances. Dividing by $\\sqrt{d_k}$ brings it back to 1."
     )
-    d_k = controls.d_k_slider(follows=head.d_k if head else 64)
+    d_k = controls.d_k_slider(head)
     n, seed = controls.keys_and_seed()
     draw = readings.draw(d_k, n, seed)
     figures.score_histogram(draw)
@@ -59,23 +61,25 @@ def softmax(draw: readings.Draw) -> None:
     """What becomes of one draw under the four divisors."""
     st.subheader("What the softmax makes of it")
     st.markdown(
-        "One and the same draw under four divisors. Undivided, few keys take nearly all; "
-        "divided by $d_k$ or $d_k^2$, all keys look alike; $\\sqrt{d_k}$ keeps the difference."
+        "One and the same draw under four divisors. Undivided, the fewer keys take nearly all the "
+        "larger $d_k$ is; divided by $d_k$ or $d_k^2$, all keys come to look alike; "
+        "$\\sqrt{d_k}$ keeps the difference."
     )
     figures.softmax_rows(draw)
 
 
 @st.fragment
-def side_by_side(model: str, text: str) -> None:
+def side_by_side() -> None:
     """The two sides talk: the head's d_k is where the playground starts."""
-    left, right = st.columns(2, gap="large")
+    left, right = look.sides()
     with left, look.panel("real", "head"):
-        head = real_head(model, text)
+        chosen = controls.chosen()
+        head = real_head(chosen.model, chosen.text)
     with right, look.panel("synthetic", "playground"):
         draw = playground(head)
     with look.panel("synthetic", "softmax"):
         softmax(draw)
 
 
-chosen = controls.model_and_text()
-side_by_side(chosen.model, chosen.text)
+controls.model_and_text()
+side_by_side()

@@ -228,6 +228,25 @@ def test_attention_that_is_not_the_equation_is_refused(monkeypatch: pytest.Monke
         capture(tiny_models.build("gpt2", "eager"), tiny_models.inputs_for("gpt2"))
 
 
+def test_small_outputs_are_verified_by_their_own_size(monkeypatch: pytest.MonkeyPatch):
+    def uniform(module, query, key, value, mask, scaling, **others):
+        weights = (query @ key.mT * 0 + mask).softmax(-1)
+        return (weights @ value).transpose(1, 2), weights
+
+    model = tiny_models.build("gpt2", "eager")
+    for block in model.transformer.h:
+        block.attn.c_attn.weight.data[:, 110:] *= 1e-5
+        block.attn.c_attn.bias.data[110:] *= 1e-5
+    monkeypatch.setattr(hf.models.gpt2.modeling_gpt2, "eager_attention_forward", uniform)
+    with pytest.raises(UnreadableModel, match="differs from the model's own output"):
+        capture(model, tiny_models.inputs_for("gpt2"))
+
+
+def test_float64_models_are_read():
+    model = tiny_models.build("llama").double()
+    assert len(capture(model, tiny_models.inputs_for("llama")).calls) == 3
+
+
 def test_eight_threads_share_one_model():
     model = tiny_models.build("llama")
     lengths = [5, 7, 11, 13, 17, 19, 23, 29]

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import tiny
 import torch
 from streamlit.testing.v1 import AppTest
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -161,3 +162,35 @@ def test_second_visitor_sees_nothing_of_the_first():
     served(first.text_area(key="text").set_value("Only mine").run())
     served(second.run())
     assert second.text_area(key="text").value != "Only mine"
+
+
+@pytest.mark.parametrize("name", ["query", "d_k"])
+def test_a_stale_label_in_a_widget_is_not_taken_for_a_number(name: str):
+    """While options change, a browser may send the words of an option that is gone."""
+    app = served(opened())
+    app.session_state[name] = "9 ␣it"
+    served(app.run())
+    assert "real · Bundled" in said(app)
+
+
+def test_text_typed_and_slider_moved_at_once_are_both_kept():
+    app = served(opened())
+    app.text_area(key="text").set_value("Hello there, dear king.")
+    app.select_slider(key="d_k").set_value(128)
+    served(app.run())
+    assert app.query_params["text"] == "Hello there, dear king."
+    assert app.query_params["d_k"] == "128"
+
+
+def test_playground_follows_the_head_again_after_a_text_that_cannot_be_read():
+    app = served(opened(model="bundled"))
+    app.text_area(key="text").set_value("").run()
+    assert app.select_slider(key="d_k").value == 32
+    served(app.text_area(key="text").set_value("A king.").run())
+    assert "d_k" not in app.query_params
+
+
+def test_a_tokenizer_that_does_not_know_words_is_told(tmp_path):
+    tiny.save(tmp_path / "unknown", tiny.llama(), tiny.word_level())
+    app = served(opened(model=str(tmp_path / "unknown"), text="Strange words indeed"))
+    assert any("cannot be told apart" in w.value.replace("\\", "") for w in app.warning)

@@ -69,7 +69,7 @@ def weight_scale(top: float) -> alt.Chart:
             .title("weight")
             .axis(
                 values=[0, top],
-                format=".2f",
+                format=".2~g",
                 grid=False,
                 labelFontSize=theme.FONT_SIZE,
                 titleFontSize=theme.FONT_SIZE,
@@ -153,8 +153,9 @@ def _pointer() -> alt.Parameter:
 
 def _square_size() -> list[alt.Parameter]:
     """Width and height of the plot: square, and narrower on a narrow screen."""
-    largest = theme.MATRIX_SIDE
-    width = f"isFinite(windowSize()[0]) ? clamp(windowSize()[0] - 170, 170, {largest}) : {largest}"
+    largest, window = theme.MATRIX_SIDE, "windowSize()[0]"
+    room = f"{window} > {theme.STACKED_BELOW} ? {window} / 2 - 260 : {window} - 170"
+    width = f"isFinite({window}) ? clamp({room}, 170, {largest}) : {largest}"
     return [alt.param(name="width", expr=width), alt.param(name="height", expr="width")]
 
 

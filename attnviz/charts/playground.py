@@ -97,7 +97,7 @@ def _variance_axis(field: str) -> alt.Y:
     return (
         alt.Y(f"{field}:Q")
         .title("variance")
-        .scale(type="log", domain=[1e-10, 1e5], nice=False)
+        .scale(type="log", domain=list(theme.DRAWN_VARIANCES), nice=False)
         .axis(values=list(POWERS), labelExpr=f"{json.dumps(list(POWERS.values()))}[{POWER_AT}]")
     )
 

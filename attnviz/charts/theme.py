@@ -8,7 +8,6 @@ from __future__ import annotations
 
 REAL = "#1F6FB8"
 SYNTHETIC = "#C26A00"
-INK = {"light": "#1A1D21", "dark": "#ECEFF3"}  # words inside a chart, by the theme of the page
 
 DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}
 DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
@@ -17,8 +16,10 @@ FONT_SIZE = 14
 TITLE_SIZE = 16
 LINE_WIDTH = 2.5
 
+STACKED_BELOW = 1100  # px of the window; there the two sides stand one above the other
 MATRIX_SIDE = 440  # px, the largest side of a square picture of a matrix
 SMALL_HEIGHT = 150  # px, one panel of several, axes included
 CURVE_HEIGHT = 360  # px, axes included
+DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
 LABEL_ROOM = 11  # px along an axis that a token label needs

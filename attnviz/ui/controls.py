@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.models import catalogue
 from attnviz.ui import selection as selected
 from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of
-from attnviz.ui.readings import Reading
-from attnviz.ui.selection import D_KS, MAX_SEED, N_KEYS, Selection
+from attnviz.ui.readings import Head, Reading
+from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, Selection
 
+UNFOLLOWED_D_K = 64  # where the playground stands while no head is on screen
 TEXT_HELP = "Type a sentence of your own; Ctrl + Enter reads it."
 MODEL_HELP = (
     "Choose one, or type the name of a model on the Hugging Face hub, or the path of a folder."
 )
 
 
-def model_and_text() -> Selection:
-    """Which model reads which text."""
+def model_and_text() -> None:
+    """Draw the fields that say which model reads which text; `chosen` says what is in them."""
     now = selected.current()
     titles = {entry.name: entry.title for entry in catalogue()}
     left, middle, right = st.columns([3, 3, 6])
     st.session_state.setdefault("model", now.model)
     st.session_state.setdefault("text", now.text)
-    model = left.selectbox(
+    left.selectbox(
         "Model",
         list(dict.fromkeys([*titles, now.model])),
         format_func=lambda name: titles.get(name, name),
@@ -33,8 +36,20 @@ def model_and_text() -> Selection:
         help=MODEL_HELP,
     )
     _examples(middle)
-    text = right.text_area("Text", key="text", height=88, help=TEXT_HELP)
-    return now if (model, text) == (now.model, now.text) else _open(model or now.model, text)
+    right.text_area("Text", key="text", height=88, help=TEXT_HELP)
+    if len(st.session_state["text"]) > LONGEST_IN_URL:
+        st.caption(f"A text of more than {LONGEST_IN_URL:,} characters is not kept in the link.")
+
+
+def chosen() -> Selection:
+    """The selection, with model and text as their fields have them now.
+
+    A rerun of a part of the page may come before that of the whole: both ask here.
+    """
+    now = selected.current()
+    model = st.session_state.get("model") or now.model
+    text = st.session_state.get("text", now.text)
+    return now if (model, text) == (now.model, now.text) else _open(model, text)
 
 
 def _examples(place: DeltaGenerator) -> None:
@@ -64,11 +79,9 @@ def _open(model: str, text: str) -> Selection:
     layer, head = (now.layer, now.head) if model == now.model else OPENING.get(model, (0, 0))
     if example:
         layer, head = example.heads.get(model, (layer, head))
-    changed = {"layer", "head", "query"} | ({"d_k"} if model != now.model else set())
-    for name in changed:
+    for name in ("layer", "head", "query"):
         st.session_state.pop(name, None)
-    d_k = now.d_k if model == now.model else None
-    return selected.change(model=model, text=text, layer=layer, head=head, query=None, d_k=d_k)
+    return selected.change(model=model, text=text, layer=layer, head=head, query=None)
 
 
 def layer_head_and_query(reading: Reading) -> tuple[int, int, int]:
@@ -91,9 +104,7 @@ def layer_head_and_query(reading: Reading) -> tuple[int, int, int]:
 def _within(reading: Reading) -> tuple[int, int, int]:
     """Layer, head and query as the widgets or the link have them, if model and text do too."""
     now = selected.current()
-    layer, head, query = (
-        st.session_state.get(name, getattr(now, name)) for name in ("layer", "head", "query")
-    )
+    layer, head, query = (_held(name, getattr(now, name)) for name in ("layer", "head", "query"))
     if layer >= len(reading.calls) or head >= reading.calls[layer].heads:
         asked = f"layer {layer}, head {head}"
         layer, head = OPENING.get(now.model, (0, 0))
@@ -106,6 +117,12 @@ def _within(reading: Reading) -> tuple[int, int, int]:
     return layer, head, query
 
 
+def _held(name: str, otherwise: Any) -> Any:
+    """The number that a widget holds; while its options change it may hold something else."""
+    value = st.session_state.get(name)
+    return value if isinstance(value, int) and value >= 0 else otherwise
+
+
 def opening_query(reading: Reading, example: Example | None) -> int:
     """The last token that says the example's word, else the last that is not special."""
     tokens = reading.tokens
@@ -115,12 +132,15 @@ def opening_query(reading: Reading, example: Example | None) -> int:
     return (spoken or ordinary or [len(tokens) - 1])[-1]
 
 
-def d_k_slider(follows: int) -> int:
-    """d_k of the playground; it starts at the d_k of the head on screen."""
-    now = selected.current()
-    options = sorted({*D_KS, follows, now.d_k or follows})
-    if st.session_state.get("d_k") not in options:
-        st.session_state["d_k"] = now.d_k or follows
+def d_k_slider(head: Head | None) -> int:
+    """d_k of the playground; it follows the head on screen until it is moved."""
+    now, followed = selected.current(), st.session_state.get("followed")
+    follows = head.d_k if head else followed or UNFOLLOWED_D_K
+    held = _held("d_k", now.d_k or follows)
+    if held == followed:
+        held = follows
+    st.session_state.update(d_k=held, followed=follows)
+    options = sorted({*D_KS, follows, held})
     d_k = st.select_slider("d_k: the width of one query or key", options, key="d_k")
     selected.change(d_k=None if d_k == follows else d_k)
     return d_k
@@ -140,4 +160,4 @@ def keys_and_seed() -> tuple[int, int]:
 
 
 def _next_seed() -> None:
-    st.session_state["seed"] = (st.session_state["seed"] + 1) % (MAX_SEED + 1)
+    st.session_state["seed"] = (_held("seed", 0) + 1) % (MAX_SEED + 1)

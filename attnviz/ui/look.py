@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.charts import theme
 
@@ -23,6 +24,14 @@ STYLE = f"""
 [class*="st-key-synthetic"] {{ border-top: 6px solid {theme.SYNTHETIC}; padding-top: .6rem; }}
 [data-testid="stCaptionContainer"] :is(p, strong) {{ color: inherit; }}
 [data-testid="stCaptionContainer"] {{ color: inherit; opacity: .8; }}
+/* Words in charts follow the theme when it is switched: no colour of theirs is in the spec. */
+[data-testid="stVegaLiteChart"] svg text {{ fill: currentColor; }}
+@media (max-width: {theme.STACKED_BELOW}px) {{
+  .st-key-sides > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {{
+    flex-direction: column;
+  }}
+  .st-key-sides > * > * > [data-testid="stColumn"] {{ width: 100%; flex: none; }}
+}}
 .block-container {{ padding-top: 4.5rem; padding-bottom: 3rem; }}
 </style>
 """
@@ -41,24 +50,26 @@ def panel(kind: Literal["real", "synthetic"], name: str) -> Iterator[None]:
         yield
 
 
+def sides() -> Sequence[DeltaGenerator]:
+    """Two columns, one above the other where the window is narrow."""
+    with st.container(key="sides"):
+        return st.columns(2, gap="large")
+
+
 def plain(text: str) -> str:
-    """Text that Markdown shows as it is: tokens and names may hold any sign."""
+    """Text that Markdown shows as it is: tokens and names may hold any sign.
+
+    Addresses and arrows are made from plain signs after escapes are read: a word joiner,
+    which shows nothing, keeps them apart.
+    """
+    text = re.sub(r"(?<=:)(?=//)|(?<=www)(?=\.)|(?<=[-<=])(?=[->])", "\u2060", text)
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
 def chart(drawing: Drawing, description: str, *, square: bool = False) -> None:
-    """Draw a chart; a square one keeps its own width, others fill the width they get.
-
-    Its words have the ink of the theme that the visitor uses.
-    """
-    ink = theme.INK[st.context.theme.type or "light"]
-    inked = (
-        drawing.configure_axis(labelColor=ink, titleColor=ink)
-        .configure_title(color=ink)
-        .configure_text(color=ink)
-    )
+    """Draw a chart; a square one keeps its own width, others fill the width they get."""
     # The tests validate every chart against its schema; here it would take half the time.
-    spec = inked.to_dict(validate=False)
+    spec = drawing.to_dict(validate=False)
     st.vega_lite_chart(spec, width="content" if square else "stretch", alt=description)
 
 

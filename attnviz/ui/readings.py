@@ -6,14 +6,15 @@ here, inside the functions, so that a page has painted its first text before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
     from transformers import PreTrainedModel
 
     from attnviz.capture import AttentionCall
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 512  # what the page draws; a model may take fewer
 PAIRS = 4000  # independent pairs (q, k) behind each measured variance
-PROBE = "The cat sat on the mat."
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Head:
     max_error: float
     recording_difference: float
     matrix: pd.DataFrame
+    visible: pd.DataFrame
     tokens: pd.DataFrame
     statistics: pd.DataFrame
     score_variance: float
@@ -76,15 +77,19 @@ class NotServed(Exception):  # noqa: N818 - what a person is told, not a mistake
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def loaded(name: str) -> tuple[LoadedModel, float]:
-    """A model, and by how much recording changes its outputs on a probe (0 if it is sound)."""
-    from attnviz.capture import recording_difference
+def loaded(name: str) -> LoadedModel:
+    """A model with its tokenizer and card."""
     from attnviz.models import load
-    from attnviz.tokens import model_inputs, tokenize
 
-    model = load(name)
-    probe = model_inputs(tokenize(model.tokenizer, PROBE))
-    return model, recording_difference(_reader(model), probe)
+    return load(name)
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def difference(name: str, _inputs: Mapping[str, Tensor]) -> float:
+    """By how much recording changes a model's output: found once, on its first text."""
+    from attnviz.capture import recording_difference
+
+    return recording_difference(_reader(loaded(name)), _inputs)
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -93,11 +98,12 @@ def read(name: str, text: str) -> Reading:
     from attnviz.capture import capture
     from attnviz.tokens import model_inputs, tokenize
 
-    model, difference = loaded(name)
+    model = loaded(name)
     limit = min(MAX_TOKENS, model.card.max_tokens or MAX_TOKENS)
     tokens = tokenize(model.tokenizer, text, max_tokens=limit)
-    calls = capture(_reader(model), model_inputs(tokens)).calls
-    return Reading(model.card.title, model.card.warning, tokens, calls, difference)
+    inputs = model_inputs(tokens)
+    calls = capture(_reader(model), inputs).calls
+    return Reading(model.card.title, model.card.warning, tokens, calls, difference(name, inputs))
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
@@ -120,6 +126,7 @@ def head(name: str, text: str, layer: int, index: int) -> Head:
         max_error=call.max_error,
         recording_difference=reading.recording_difference,
         matrix=frames.weight_matrix(weights),
+        visible=frames.visible_matrix(visible),
         tokens=frames.token_axis(reading.tokens.labels),
         statistics=frames.head_statistics(weights, visible),
         score_variance=float(row_variance(attention.scores(call, index), visible)),
@@ -158,8 +165,12 @@ def curve(seed: int) -> pd.DataFrame:
 def marks(head: Head | None) -> pd.DataFrame | None:
     """The real head's place on the variance curve, None where it has none."""
     from attnviz import frames
+    from attnviz.charts.theme import DRAWN_VARIANCES
 
-    if head is None or not (isfinite(head.score_variance) and isfinite(head.logit_variance)):
+    if head is None or not all(
+        DRAWN_VARIANCES[0] < variance < DRAWN_VARIANCES[1]
+        for variance in (head.score_variance, head.logit_variance)
+    ):
         return None
     return frames.head_marks(head.d_k, head.score_variance, head.logit_variance)
 
@@ -172,7 +183,10 @@ def served(name: str, text: str) -> Reading:
 
     try:
         return read(name, text)
-    except (ModelNotLoaded, UnreadableModel, UnusableText) as problem:
+    except UnreadableModel as problem:
+        # What is wrong with the tokenizer explains more than where the model stumbled.
+        raise NotServed(loaded(name).card.warning or str(problem)) from problem
+    except (ModelNotLoaded, UnusableText) as problem:
         raise NotServed(str(problem)) from problem
 
 

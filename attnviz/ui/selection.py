@@ -42,7 +42,7 @@ class Selection:
     def parse(cls, parameters: Mapping[str, str]) -> tuple[Selection, tuple[str, ...]]:
         """Read a link; the second value has a sentence for each part that was not taken."""
         complaints: list[str] = []
-        model = parameters.get("model", cls.model)
+        model = parameters.get("model", cls.model).strip()
         taken: dict[str, Any] = {"model": model, "text": parameters.get("text", cls.text)}
         taken["layer"], taken["head"] = OPENING.get(model, (0, 0))
         for name, (least, most) in LIMITS.items():

@@ -21,17 +21,17 @@ def headline(head: Head, query: int) -> str:
     key = int(row.idxmax())
     if row[key] == 0:
         return f"{word(head, query)} looks at nothing"
-    return f"{word(head, query)} looks most at {word(head, key)}: {row[key]:.2f} of its attention"
+    share = weight(float(row[key]))
+    return f"{word(head, query)} looks most at {word(head, key)}: {share} of its attention"
 
 
 def against_the_column(head: Head, query: int) -> str:
     """The same key seen from all queries: a habit of the head, or a choice of this token."""
     key = int(head.matrix.loc[query].idxmax())
-    column = head.matrix[key]
-    seen = column[column > 0]
+    seen = head.matrix[key][head.visible[key]]
     return (
-        f"{word(head, key)} gets {seen.mean():.2f} on average from the {len(seen)} tokens that "
-        f"can see it, so weigh the number against its column."
+        f"{word(head, key)} gets {weight(float(seen.mean()))} on average over all tokens that can "
+        f"see it ({len(seen)}), so weigh the number against its column."
     )
 
 
@@ -48,8 +48,17 @@ def head_caption(head: Head) -> str:
     """The line under a picture of a real head."""
     return (
         f"real · {head.title} · layer {head.layer}, head {head.head} · n = {head.n} · "
-        f"d_k = {head.d_k} · {scale(head)} · ✓ equals the model to {head.max_error:.0e}, "
-        f"recording changes its output by {head.recording_difference:.0g}"
+        f"d_k = {head.d_k} · {scale(head)} · {badge(head)}"
+    )
+
+
+def badge(head: Head) -> str:
+    """How well the head was verified, with a tick only where recording changed nothing."""
+    if head.recording_difference == 0:
+        return f"✓ equals the model to {head.max_error:.0e}, recording changes its output by 0"
+    return (
+        f"✗ not verified: recomputed to {head.max_error:.0e}, but recording changes the model's "
+        f"output by {head.recording_difference:.1g}"
     )
 
 
@@ -62,8 +71,8 @@ def why_not_d_k(head: Head) -> str:
     return (
         f"This head's scores have variance {figure(head.score_variance)} within a row, {relation} "
         f"d_k = {head.d_k}: d_k is promised for independent entries of variance 1, and trained "
-        f"queries and keys are neither independent nor of that length. After the model's own "
-        f"scale, {figure(head.logit_variance)} is left for the softmax."
+        f"queries and keys are neither independent nor of that length. What enters the softmax, "
+        f"with the model's own scale and all else that it adds, has {figure(head.logit_variance)}."
     )
 
 
@@ -105,9 +114,14 @@ def divisor_value(name: str, d_k: int) -> str:
 
 def figure(value: float) -> str:
     """Two significant digits, without an exponent where that is readable."""
-    if value >= 100:
+    if value >= 99.5:
         return f"{value:,.0f}"
     return f"{value:.2g}"
+
+
+def weight(value: float) -> str:
+    """A weight to two decimals, or to two digits where those would be zeros."""
+    return f"{value:.2f}" if value >= 0.01 or value == 0 else f"{value:.2g}"
 
 
 def with_error(value: float, error: float) -> str:

@@ -14,6 +14,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from browser.visiting import (
+    Scheme,
     Visitor,
     alerts,
     bundled_model_on,
@@ -51,7 +52,7 @@ WATCH = f"""() => {{
 }}"""
 
 
-def drawn(visitor: Visitor, link: str = LINK, width: int = 1400, scheme: str = "light") -> Page:
+def drawn(visitor: Visitor, link: str = LINK, width: int = 1400, scheme: Scheme = "light") -> Page:
     """A page on which everything is drawn."""
     page = visitor.open(link, width, scheme)
     wait_until_drawn(page)
@@ -70,7 +71,7 @@ def test_text_is_there_before_any_chart(browser: Browser) -> None:
         seen = page.evaluate("window.seen")
         visitor.leave()
         fresh.stop()
-        assert seen["chart"] - seen["title"] > 300  # ms; torch is imported in between
+        assert seen["chart"] > 2 * seen["title"]  # most of the wait is for torch, after the text
         assert visitor.complaints == []
         assert suspicious_lines(fresh.log()) == []
 
@@ -148,20 +149,20 @@ def test_another_head(visitor: Visitor) -> None:
 
 
 def test_another_d_k_from_the_keyboard(visitor: Visitor) -> None:
+    d_k = bundled_model_on(TEXT).d_k
     page = drawn(visitor)
-    said = page.get_by_text(re.compile(r"^q·k has variance"))
-    before = int(re.search(r"predicted (\d+)", said.inner_text())[1])
-    assert before == 32  # the head's own
+    said = page.get_by_text(re.compile("^q·k has variance"))
+    expect(said).to_contain_text(f"predicted {d_k}")
     slider = page.get_by_role("slider", name="d_k")
     slider.focus()
     slider.press("ArrowRight")
-    expect(said).to_contain_text("predicted 64")
-    expect(page.get_by_text("synthetic · one query, n = 12 keys · d_k = 64")).to_be_visible()
-    assert "d_k=64" in page.url
+    expect(said).to_contain_text(f"predicted {2 * d_k}")
+    expect(page).to_have_url(re.compile(f"d_k={2 * d_k}"))
     measured = re.search(r"variance ([\d.]+) ± ([\d.]+)", said.inner_text())
-    assert abs(float(measured[1]) - 64) < 4 * float(measured[2])
+    assert measured
+    assert abs(float(measured[1]) - 2 * d_k) < 4 * float(measured[2])
     again = drawn(visitor, page.url.removeprefix(f"{visitor.app.address}/"))
-    expect(again.get_by_text(re.compile(r"^q·k has variance"))).to_have_text(said.inner_text())
+    expect(again.get_by_text(re.compile("^q·k has variance"))).to_have_text(said.inner_text())
 
 
 @pytest.mark.parametrize("width", [1400, 390])
@@ -175,8 +176,8 @@ def test_the_pointer_reads_the_cell_under_it(visitor: Visitor, width: int) -> No
         expect_reading(page, query, key, weights[query, key])
 
 
-@pytest.mark.parametrize("scheme", ["dark"])
-def test_the_words_of_charts_can_be_read(visitor: Visitor, scheme: str) -> None:
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_words_of_charts_can_be_read(visitor: Visitor, scheme: Scheme) -> None:
     page = drawn(visitor, scheme=scheme)
     for chart in page.get_by_test_id("stVegaLiteChart").all():
         found = words(chart)

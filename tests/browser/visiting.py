@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Literal
 
 import torch
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, expect
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from attnviz.models import BUNDLED
 from scripts.running_app import HEAD_CHART, HEAD_PICTURE, RunningApp
 
+Scheme = Literal["light", "dark"]
 SUSPICIOUS = re.compile("Traceback|Error|[Ww]arn")
 
 
@@ -26,16 +28,17 @@ class Visitor:
     complaints: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
-    def open(self, link: str = "", width: int = 1400, scheme: str = "light") -> Page:
+    def open(self, link: str = "", width: int = 1400, scheme: Scheme = "light") -> Page:
         """Follow a link, in a browser profile of its own."""
         page = self.page(width, scheme)
         page.goto(f"{self.app.address}/{link}")
         return page
 
-    def page(self, width: int = 1400, scheme: str = "light") -> Page:
+    def page(self, width: int = 1400, scheme: Scheme = "light") -> Page:
         """Give an empty page whose every complaint and request is kept."""
-        size = {"width": width, "height": 1000}
-        context = self.browser.new_context(viewport=size, color_scheme=scheme)
+        context = self.browser.new_context(
+            viewport={"width": width, "height": 1000}, color_scheme=scheme
+        )
         self.contexts.append(context)
         page = context.new_page()
         page.on("console", self._heard)
@@ -64,6 +67,7 @@ class Reference:
     """What transformers itself computes with eager attention: no code of attnviz takes part."""
 
     words: list[str]
+    d_k: int
     weights: torch.Tensor  # layer, head, query, key
 
 
@@ -77,8 +81,8 @@ def bundled_model_on(text: str) -> Reference:
     inputs = tokenizer(text, return_tensors="pt")
     with torch.no_grad():
         attentions = model.eval()(**inputs, output_attentions=True).attentions
-    words = [tokenizer.decode(i).strip() for i in inputs.input_ids[0]]
-    return Reference(words, torch.cat(attentions))
+    words = [str(tokenizer.decode(i)).strip() for i in inputs.input_ids[0]]
+    return Reference(words, model.config.head_dim, torch.cat(attentions))
 
 
 # --- what is on the page
@@ -108,7 +112,7 @@ def picture(page: Page) -> str:
 def expect_reading(page: Page, query: int, key: int, weight: torch.Tensor) -> None:
     """Wait until this cell and its weight, to a thousandth, stand above the picture."""
     near = {f"{float(weight) + rounding:.3f}" for rounding in (-1e-5, 0, 1e-5)}
-    told = rf"query {query} \S+ → key {key} \S+: ({'|'.join(map(re.escape, near))})"
+    told = rf"query {query} \S+ +→ +key {key} \S+: +({'|'.join(map(re.escape, near))})"
     title = page.locator(f"{HEAD_CHART} .role-title text")
     expect(title).to_have_text(re.compile(told))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -25,6 +26,7 @@ def head(**changes) -> Head:
         "max_error": 2.4e-7,
         "recording_difference": 0.0,
         "matrix": matrix,
+        "visible": matrix.notna() & np.tri(3, dtype=bool),
         "tokens": tokens,
         "statistics": pd.DataFrame(),
         "score_variance": 86.4,
@@ -38,7 +40,30 @@ def test_headline_names_query_key_and_weight():
 
 
 def test_column_is_averaged_over_those_that_see_it():
-    assert "“cat” gets 0.65 on average from the 2 tokens" in sentences.against_the_column(head(), 2)
+    told = sentences.against_the_column(head(), 2)
+    assert "“cat” gets 0.65 on average over all tokens that can see it (2)" in told
+
+
+def test_a_key_that_is_seen_but_gets_nothing_counts():
+    matrix = head().matrix.copy()
+    matrix.loc[1, 1] = 0.0
+    told = sentences.against_the_column(head(matrix=matrix), 2)
+    assert "gets 0.35 on average over all tokens that can see it (2)" in told
+
+
+def test_small_weights_keep_two_digits():
+    assert [sentences.weight(w) for w in (0.7123, 0.01, 0.00234, 0.0)] == [
+        "0.71",
+        "0.01",
+        "0.0023",
+        "0.00",
+    ]
+
+
+def test_no_tick_where_recording_changes_the_model():
+    assert sentences.badge(head()).startswith("✓")
+    for difference in (1e-3, math.nan):
+        assert sentences.badge(head(recording_difference=difference)).startswith("✗ not verified")
 
 
 @pytest.mark.parametrize(
@@ -94,3 +119,15 @@ def test_divisor_is_filled_in(name: str, said: str):
 
 def test_markdown_shows_any_token_as_it_is():
     assert plain("$x$ :) *a* <b> [l](u)") == r"\$x\$ \:\) \*a\* \<b\> \[l\]\(u\)"
+    for text in ("http://a.example", "www.a.example", "a -> b", "a --> b"):
+        assert plain(text).replace("\\", "").replace("\u2060", "") == text
+        assert "\u2060" in plain(text)
+
+
+def test_figures_near_a_hundred_have_no_exponent():
+    assert [sentences.figure(x) for x in (99.4, 99.5, 1234.0, 2.71)] == [
+        "99",
+        "100",
+        "1,234",
+        "2.7",
+    ]
