@@ -212,26 +212,33 @@ def _verified_error(call: AttentionCall, real: Tensor) -> float:
 
 
 def _recompute(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (batch, head, row, d_v) of some query rows, and 1 where such a row sees a key."""
-    batch, heads, kv_heads = call.query.shape[0], call.heads, call.kv_heads
+    """Outputs (batch, head, row, d_v) of some query rows, and 1 where such a row sees a key.
 
-    def grouped(tensor: Tensor) -> Tensor:
+    The rows of all heads that share a key and value head are stacked, so that neither keys nor
+    values are copied.
+    """
+    group = call.heads // call.kv_heads
+
+    def stacked(tensor: Tensor) -> Tensor:
         if tensor.shape[1] == 1:
-            return tensor.unsqueeze(1)
-        return tensor.unflatten(1, (kv_heads, heads // kv_heads))
+            return tensor.repeat(1, 1, group, 1)
+        return tensor.unflatten(1, (call.kv_heads, group)).flatten(2, 3)
 
     def at_rows(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else grouped(tensor[:, :, rows])
+        return None if tensor is None else stacked(tensor[:, :, rows])
 
+    def unstacked(tensor: Tensor) -> Tensor:
+        return tensor.unflatten(2, (group, len(rows))).flatten(1, 2)
+
+    sinks = call.sinks
+    if sinks is not None:
+        sinks = stacked(sinks.float().reshape(1, -1, 1, 1).expand(-1, -1, len(rows), -1))
     logits = equation.logits(
-        equation.scores(grouped(call.query[:, :, rows].float()), call.key.float().unsqueeze(2)),
+        equation.scores(stacked(call.query[:, :, rows].float()), call.key.float()),
         call.scale,
         softcap=call.softcap,
         bias=at_rows(call.bias),
         mask=at_rows(call.mask),
     )
-    sinks = None if call.sinks is None else grouped(call.sinks.float().reshape(1, -1, 1, 1))
-    weights = equation.weights(logits, sinks)
-    outputs = equation.output(weights, call.value.float().unsqueeze(2))
-    seen = (logits > -torch.inf).any(-1, keepdim=True)
-    return outputs.reshape(batch, heads, len(rows), -1), seen.reshape(batch, heads, len(rows), 1)
+    outputs = equation.output(equation.weights(logits, sinks), call.value.float())
+    return unstacked(outputs), unstacked(logits.isfinite().any(-1, keepdim=True))

@@ -1,6 +1,6 @@
 """Time what a visitor waits for, from starting the server process to a change of head.
 
-    python benchmarks/first_paint.py [--repeat 5]
+    python -m benchmarks.first_paint [--repeat 5]
 
 Chromium runs before the server is started, and asks for the page until it is served. Each
 visit has an empty browser cache. A change of head is timed inside the page, from the key press

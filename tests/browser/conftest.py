@@ -43,5 +43,6 @@ def visitor(browser: Browser, app: RunningApp) -> Iterator[Visitor]:
     someone = Visitor(browser, app)
     yield someone
     someone.leave()
+    assert app.process.poll() is None, "the server has ended"
     assert someone.complaints == []
     assert suspicious_lines(app.log()[before:]) == []
