@@ -35,7 +35,7 @@ def weight_picture(
     key = int(weights[query].argmax())
     picture = (
         alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights)}]))
-        .mark_image(aspect=False)
+        .mark_image(aspect=False, aria=False)  # or its whole data URL would be read aloud
         .encode(
             x=alt.X("left:Q")
             .title("key: the token looked at")
@@ -63,7 +63,7 @@ def weight_scale(top: float) -> alt.Chart:
     ramp = {"left": 0, "right": top, "picture": _png_url(np.linspace(0, top, 256)[None])}
     return (
         alt.Chart(pd.DataFrame([ramp]))
-        .mark_image(aspect=False)
+        .mark_image(aspect=False, aria=False)
         .encode(
             x=alt.X("left:Q")
             .title("weight")
@@ -141,10 +141,10 @@ def _token_labels(tokens: pd.DataFrame, at: str) -> dict[str, Any]:
 
 
 def _pointer() -> alt.Parameter:
-    """A selection whose two ends are both where the pointer is: it follows, and covers nothing."""
+    """A selection whose ends are both where the pointer, or the finger, is: it covers nothing."""
     return alt.selection_interval(
         name="pointer",
-        on="[pointermove, pointerout] > pointerdown",
+        on="[pointermove, pointerout] > pointerdown, [pointerdown, pointerup] > pointermove",
         translate=False,
         zoom=False,
         clear=False,

@@ -52,9 +52,15 @@ WATCH = f"""() => {{
 }}"""
 
 
-def drawn(visitor: Visitor, link: str = LINK, width: int = 1400, scheme: Scheme = "light") -> Page:
+def drawn(
+    visitor: Visitor,
+    link: str = LINK,
+    width: int = 1400,
+    scheme: Scheme = "light",
+    touch: bool = False,
+) -> Page:
     """A page on which everything is drawn."""
-    page = visitor.open(link, width, scheme)
+    page = visitor.open(link, width, scheme, touch)
     wait_until_drawn(page)
     return page
 
@@ -174,6 +180,24 @@ def test_the_pointer_reads_the_cell_under_it(visitor: Visitor, width: int) -> No
     for query, key in [(0, 0), (5, 2), (2, 5), (last, 0), (last, last), (7, 6)]:
         point_at(page, query, key, len(weights))
         expect_reading(page, query, key, weights[query, key])
+
+
+def test_a_tap_reads_the_cell_under_it(visitor: Visitor) -> None:
+    weights = bundled_model_on(TEXT).weights[LAYER, HEAD]
+    page = drawn(visitor, width=390, touch=True)
+    image = page.locator(HEAD_PICTURE)
+    image.scroll_into_view_if_needed()
+    for query, key in [(5, 2), (12, 0)]:
+        box = image.bounding_box()
+        assert box
+        cell = box["width"] / len(weights)
+        page.touchscreen.tap(box["x"] + (key + 0.5) * cell, box["y"] + (query + 0.5) * cell)
+        expect_reading(page, query, key, weights[query, key])
+
+
+def test_no_picture_is_read_aloud_as_data(visitor: Visitor) -> None:
+    page = drawn(visitor)
+    expect(page.locator("[aria-label*='base64']")).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -28,16 +28,18 @@ class Visitor:
     complaints: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
-    def open(self, link: str = "", width: int = 1400, scheme: Scheme = "light") -> Page:
+    def open(
+        self, link: str = "", width: int = 1400, scheme: Scheme = "light", touch: bool = False
+    ) -> Page:
         """Follow a link, in a browser profile of its own."""
-        page = self.page(width, scheme)
+        page = self.page(width, scheme, touch)
         page.goto(f"{self.app.address}/{link}")
         return page
 
-    def page(self, width: int = 1400, scheme: Scheme = "light") -> Page:
+    def page(self, width: int = 1400, scheme: Scheme = "light", touch: bool = False) -> Page:
         """Give an empty page whose every complaint and request is kept."""
         context = self.browser.new_context(
-            viewport={"width": width, "height": 1000}, color_scheme=scheme
+            viewport={"width": width, "height": 1000}, color_scheme=scheme, has_touch=touch
         )
         self.contexts.append(context)
         page = context.new_page()
