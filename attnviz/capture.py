@@ -40,18 +40,24 @@ class UnreadableModel(Exception):  # noqa: N818 - the word that the design gives
 class AttentionCall:
     """One call of one attention module: everything that entered its softmax.
 
-    `query` and `key` are as the product used them, after rotation, norm and splitting.
-    `mask` is True where a key is visible, None where all are; `bias` was added to the
-    logits; `sinks` holds one learned logit per head. `max_error` is the largest absolute
-    difference between the rows recomputed from these fields and the model's own output.
+    `query` and `key` are as the product used them, after rotation, norm and splitting;
+    `query_unrotated` and `key_unrotated` are before a rotary position encoding, None where
+    nothing was rotated. `mask` is True where a key is visible, None where all are; `bias` was
+    added to the logits; `sinks` holds one learned logit per head. Padding is True at positions
+    that stand for no token: their rows are hidden. `window` is the number of tokens that a
+    local layer sees. `max_error` is the largest absolute difference between the rows
+    recomputed from these fields and the model's own output.
+
+    `observed_weights` are the model's own, kept only where queries and keys cannot be had as
+    such; `query` and `key` are None then.
     """
 
     module: str
     layer: int
     tower: Tower
     kind: Kind
-    query: Float[Tensor, "batch head query d_k"]
-    key: Float[Tensor, "batch kv_head key d_k"]
+    query: Float[Tensor, "batch head query d_k"] | None
+    key: Float[Tensor, "batch kv_head key d_k"] | None
     value: Float[Tensor, "batch kv_head key d_v"]
     scale: float
     softcap: float | None
@@ -59,6 +65,12 @@ class AttentionCall:
     bias: Float[Tensor, "#batch #head query key"] | None
     mask: Bool[Tensor, "#batch #head query key"] | None
     max_error: float
+    query_unrotated: Float[Tensor, "batch head query d_k"] | None = None
+    key_unrotated: Float[Tensor, "batch kv_head key d_k"] | None = None
+    query_padding: Bool[Tensor, "batch query"] | None = None
+    key_padding: Bool[Tensor, "batch key"] | None = None
+    observed_weights: Float[Tensor, "batch head query key"] | None = None
+    window: int | None = None
 
     @property
     def heads(self) -> int:
@@ -81,11 +93,26 @@ class AttentionCall:
 
 
 @dataclass(frozen=True)
+class UnreadLayer:
+    """A layer that shows nothing, and the reason in one sentence."""
+
+    layer: int
+    tower: Tower
+    module: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class Capture:
-    """All attention calls of one run of a model, in the order of execution."""
+    """All attention calls of one run of a model, in the order of execution.
+
+    `unread` names the layers that have no call here: those without softmax attention, and
+    those whose recomputed output did not confirm what was read.
+    """
 
     model_type: str
     calls: tuple[AttentionCall, ...]
+    unread: tuple[UnreadLayer, ...] = ()
 
 
 def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
