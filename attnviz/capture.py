@@ -1,149 +1,81 @@
 """Read the queries, keys and values that a model's attention really used.
 
-`capture` runs a model once under observation (see `interface`) and keeps, for each attention
-call, all that entered its softmax: O(layers · n · d) numbers, no n × n weights. Some rows are
-recomputed from what was kept and compared with the model's own output; what cannot be
-confirmed is refused.
+`capture` runs a model once under observation and keeps, for each attention call, all that
+entered its softmax: O(layers · n · d) numbers, no n × n weights. Calls are seen where models
+ask transformers for an attention function (`interface`), else in the model's own operations
+(`trace`, `operations`). Some rows are recomputed from what was kept and compared with the
+model's own output; what cannot be confirmed is not shown, and the capture says why.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
-from attnviz import equation
-from attnviz.families import Kind, Tower, kind_of, layer_of, tower_of
+from attnviz.attention_call import AttentionCall, Capture, UnreadableModel, UnreadLayer
+from attnviz.families import Tower, other_attention
 from attnviz.interface import Arguments, mask_and_bias, observed_by
+from attnviz.layers import Layers, Place
+from attnviz.operations import NoForm, OwnAttention, is_attention, own_attention, scale_within
+from attnviz.padding import Padding
+from attnviz.rotation import before_rotation
+from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace
+from attnviz.verification import TOLERANCE, Unconfirmed, confirmed_error
 
-ROWS_CHECKED = 8  # query rows per call that are recomputed against the model's own output
-TOLERANCE = {
-    torch.float32: 1e-4,
-    torch.float64: 1e-4,  # recomputed in float32 like the others
-    torch.bfloat16: 3e-2,
-    torch.float16: 4e-3,
-}
-
-
-class UnreadableModel(Exception):  # noqa: N818 - the word that the design gives it
-    """The attention of a model cannot be shown faithfully; the message says why."""
-
-
-@dataclass(frozen=True)
-class AttentionCall:
-    """One call of one attention module: everything that entered its softmax.
-
-    `query` and `key` are as the product used them, after rotation, norm and splitting;
-    `query_unrotated` and `key_unrotated` are before a rotary position encoding, None where
-    nothing was rotated. `mask` is True where a key is visible, None where all are; `bias` was
-    added to the logits; `sinks` holds one learned logit per head. Padding is True at positions
-    that stand for no token: their rows are hidden. `window` is the number of tokens that a
-    local layer sees. `max_error` is the largest absolute difference between the rows
-    recomputed from these fields and the model's own output.
-
-    `observed_weights` are the model's own, kept only where queries and keys cannot be had as
-    such; `query` and `key` are None then.
-    """
-
-    module: str
-    layer: int
-    tower: Tower
-    kind: Kind
-    query: Float[Tensor, "batch head query d_k"] | None
-    key: Float[Tensor, "batch kv_head key d_k"] | None
-    value: Float[Tensor, "batch kv_head key d_v"]
-    scale: float
-    softcap: float | None
-    sinks: Float[Tensor, " head"] | None
-    bias: Float[Tensor, "#batch #head query key"] | None
-    mask: Bool[Tensor, "#batch #head query key"] | None
-    max_error: float
-    query_unrotated: Float[Tensor, "batch head query d_k"] | None = None
-    key_unrotated: Float[Tensor, "batch kv_head key d_k"] | None = None
-    query_padding: Bool[Tensor, "batch query"] | None = None
-    key_padding: Bool[Tensor, "batch key"] | None = None
-    observed_weights: Float[Tensor, "batch head query key"] | None = None
-    window: int | None = None
-
-    @property
-    def heads(self) -> int:
-        """Number of query heads."""
-        return self.query.shape[1]
-
-    @property
-    def kv_heads(self) -> int:
-        """Number of key and value heads, at most the number of query heads."""
-        return self.key.shape[1]
-
-    @property
-    def d_k(self) -> int:
-        """Width of one query or key vector."""
-        return self.query.shape[-1]
-
-    def kv_head(self, head: int) -> int:
-        """The key and value head that a query head reads (Ainslie et al. 2023)."""
-        return head // (self.heads // self.kv_heads)
-
-
-@dataclass(frozen=True)
-class UnreadLayer:
-    """A layer that shows nothing, and the reason in one sentence."""
-
-    layer: int
-    tower: Tower
-    module: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Capture:
-    """All attention calls of one run of a model, in the order of execution.
-
-    `unread` names the layers that have no call here: those without softmax attention, and
-    those whose recomputed output did not confirm what was read.
-    """
-
-    model_type: str
-    calls: tuple[AttentionCall, ...]
-    unread: tuple[UnreadLayer, ...] = ()
+__all__ = [
+    "TOLERANCE",
+    "AttentionCall",
+    "Capture",
+    "UnreadLayer",
+    "UnreadableModel",
+    "capture",
+    "recording_difference",
+]
 
 
 def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
     """Run the model once and read every attention call.
 
-    Raises `UnreadableModel` if the model is in training mode, cannot run on the inputs, does
-    not route its attention through transformers' attention interface, or if what was read
-    does not reproduce the model's own output.
+    Layers whose attention cannot be read or confirmed are named in `Capture.unread`. Raises
+    `UnreadableModel` if the model is in training mode, cannot run on the inputs, or has no
+    layer that can be read.
     """
     if model.training:
         raise UnreadableModel(
             "The model is in training mode, where dropout changes every run; "
             "call model.eval() first."
         )
-    recorder = _Recorder(model)
-    with observed_by(recorder.note):
-        _run(model, inputs)
-    if not recorder.calls:
-        raise UnreadableModel(
-            f"{type(model).__name__} computes no attention that attnviz can read yet: "
-            "none of its layers calls transformers' attention interface."
-        )
-    return Capture(model.config.model_type, tuple(recorder.calls))
+    recorder = _Recorder(model, inputs)
+    recorder.watch()
+    calls = recorder.readable()
+    if not calls:
+        raise UnreadableModel(recorder.why_nothing())
+    unread = recorder.layers.unread(calls, recorder.failures)
+    return Capture(model.config.model_type, calls, unread)
 
 
 def recording_difference(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> float:
     """Largest difference between the model's outputs with and without a recorder: 0 if sound."""
-    plain = _run(model, inputs)[0]
-    with observed_by(_Recorder(model).note):
-        recorded = _run(model, inputs)[0]
-    return float((plain - recorded).abs().max())
+    plain, recorded = _run(model, inputs), _Recorder(model, inputs).watch()
+    pairs = zip(_numbers(plain), _numbers(recorded), strict=True)
+    return max(float((one - other).abs().max()) for one, other in pairs)
+
+
+def _numbers(outputs: Any) -> Iterator[Tensor]:
+    """All tensors of real numbers in a model's output, however deep."""
+    if isinstance(outputs, Tensor) and outputs.is_floating_point():
+        yield outputs
+    elif isinstance(outputs, (tuple, list, dict)):
+        for part in outputs.values() if isinstance(outputs, dict) else outputs:
+            yield from _numbers(part)
 
 
 def _run(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Any:
@@ -153,8 +85,6 @@ def _run(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Any:
     try:
         with torch.no_grad():
             return model(**inputs, **cache)
-    except UnreadableModel:
-        raise
     except Exception as error:  # a model may stumble over an input in any way
         reason = (str(error).splitlines() or ["no reason given"])[0].rstrip(".")
         raise UnreadableModel(
@@ -162,110 +92,223 @@ def _run(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Any:
         ) from error
 
 
-@dataclass
 class _Recorder:
     """Notes the attention calls of one run; lives as long as that run."""
 
-    model: PreTrainedModel
-    calls: list[AttentionCall] = field(default_factory=list)
-    counts: Counter[tuple[Tower, Kind]] = field(default_factory=Counter)
-    # Layers share their mask: it is read once. What it was read from is kept with it, because
-    # an id is only its own as long as the object lives.
-    masks: dict[Any, tuple[Any, tuple[Tensor | None, Tensor | None]]] = field(default_factory=dict)
+    def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> None:
+        self.model, self.inputs = model, inputs
+        self.batch = next((len(x) for x in inputs.values() if isinstance(x, Tensor)), 1)
+        self.layers, self.padding = Layers(model), Padding.of(inputs)
+        self.trace = Trace(self.noticed, self.too_wide)
+        self.calls: list[AttentionCall] = []
+        self.failures: dict[str, tuple[Place, str]] = {}
+        # Layers share their mask: it is read once. What it was read from is kept with it,
+        # because an id is only its own as long as the object lives.
+        self.masks: dict[Any, tuple[Any, Any]] = {}
 
-    def __post_init__(self) -> None:
-        self.paths = {id(module): path for path, module in self.model.named_modules()}
+    def watch(self) -> Any:
+        """Run the model under observation and return its output."""
+        with observed_by(self), self.trace:
+            return _run(self.model, self.inputs)
+
+    def aside(self) -> AbstractContextManager[None]:
+        """While an observed function computes, its operations are not the model's own."""
+        return self.trace.rest()
 
     def note(self, arguments: Arguments, output: Tensor) -> None:
-        """Turn one observed call into a verified `AttentionCall`."""
-        module = arguments.module
-        path = self.paths.get(id(module), type(module).__name__)
-        tower, kind = tower_of(self.model, path, module), kind_of(path, module)
-        mask, bias = self.mask_and_bias(arguments)
-        call = AttentionCall(
-            module=path,
-            layer=self.layer(path, module, tower, kind),
-            tower=tower,
-            kind=kind,
-            query=arguments.query,
-            key=arguments.key,
-            value=arguments.value,
-            scale=arguments.scale,
-            softcap=arguments.softcap,
-            sinks=arguments.sinks,
-            bias=bias,
-            mask=mask,
-            max_error=float("inf"),
-        )
-        self.calls.append(replace(call, max_error=_verified_error(call, output)))
+        """Take one call of the attention interface."""
+        with self.trace.rest():
+            place = self.layers.place(arguments.module)
+            with self._told(place):
+                self._take(place, output, self._from_interface(arguments))
+        self.trace.age()
 
-    def layer(self, path: str, module: nn.Module, tower: Tower, kind: Kind) -> int:
-        """The layer's own number, or how many came before where one module runs many times."""
-        number = layer_of(path, module)
-        seen = {call.layer for call in self.calls if (call.tower, call.kind) == (tower, kind)}
-        self.counts[tower, kind] += 1
-        return self.counts[tower, kind] - 1 if number is None or number in seen else number
+    def noticed(self, step: Step) -> None:
+        """Take a product of weights and values among the model's own operations."""
+        if step.operation != FUSED and step.operation not in PRODUCTS:
+            return
+        with self.trace.rest():
+            module = self.layers.at_work()
+            if not is_attention(step):
+                return
+            place = self.layers.place(module)
+            with self._told(place):
+                if known := other_attention(module):
+                    raise NoForm(f"cannot be shown: {known}")
+                self._take_own(place, own_attention(step, self.batch))
+        self.trace.age()
 
-    def mask_and_bias(self, arguments: Arguments) -> tuple[Tensor | None, Tensor | None]:
+    def too_wide(self, weights: Tensor) -> None:
+        """Tell of attention over more tokens than can be followed."""
+        if weights.shape[-1] == weights.shape[-2]:
+            place = self.layers.place(self.layers.at_work())
+            reason = (
+                f"{place.module} computes its attention by itself, which attnviz can follow for "
+                f"up to {WIDEST} tokens, and these are {weights.shape[-1]:,}; shorten the text."
+            )
+            self.failures.setdefault(place.module, (place, reason))
+
+    @contextmanager
+    def _told(self, place: Place) -> Iterator[None]:
+        """Whatever keeps a call from being read becomes the reason of its layer."""
+        try:
+            yield
+        except (Unconfirmed, NoForm) as why:
+            self.failures.setdefault(place.module, (place, f"{place.module} {why}."))
+        except Exception:  # anything may be met in a model that nobody has tried
+            reason = f"{place.module} computes attention in steps that attnviz cannot follow."
+            self.failures.setdefault(place.module, (place, reason))
+
+    def _from_interface(self, given: Arguments) -> dict[str, Any]:
+        mask, bias = self._mask_and_bias(given)
+        query, key = self.trace.traced([given.query, given.key])
+        return {
+            "query": given.query,
+            "key": given.key,
+            "value": given.value,
+            "scale": given.scale,
+            "softcap": given.softcap,
+            "sinks": given.sinks,
+            "bias": bias,
+            "mask": mask,
+            "query_unrotated": before_rotation(query),
+            "key_unrotated": before_rotation(key),
+            "window": given.window,
+            "query_factor": scale_within(query),
+            "read_at": "interface",
+        }
+
+    def _mask_and_bias(self, given: Arguments) -> tuple[Tensor | None, Tensor | None]:
         """Mask and bias of a call, the same objects for all calls that share them."""
-        source = (arguments.mask, arguments.position_bias)
-        size = (arguments.query.shape[2], arguments.key.shape[2])
-        key = (id(source[0]), id(source[1]), arguments.causal, size)
+        source = (given.mask, given.position_bias)
+        size = (given.query.shape[2], given.key.shape[2])
+        key = (id(source[0]), id(source[1]), given.causal, size)
         if key not in self.masks:
-            self.masks[key] = (source, mask_and_bias(arguments))
+            self.masks[key] = (source, mask_and_bias(given))
         return self.masks[key][1]
 
+    def _take_own(self, place: Place, own: OwnAttention) -> None:
+        """Keep queries and keys if they are confirmed, else the weights alone."""
+        output = own.output.transpose(1, 2)
+        alone = {
+            "query": None,
+            "key": None,
+            "value": own.value,
+            "scale": 1.0,
+            "softcap": None,
+            "sinks": None,
+            "bias": None,
+            "mask": None,
+            "observed_weights": own.weights,
+            "read_at": "operations",
+        }
+        whole = alone | {
+            "query": own.query,
+            "key": own.key,
+            "value": own.shared_value,
+            "scale": own.scale,
+            "softcap": own.softcap,
+            "bias": own.bias,
+            "mask": own.mask,
+            "query_unrotated": own.query_unrotated,
+            "key_unrotated": own.key_unrotated,
+            "observed_weights": None,
+        }
+        if own.query is not None:
+            try:
+                return self._take(place, output, whole)
+            except Unconfirmed:
+                if own.weights is None:
+                    raise
+        return self._take(place, output, alone)
 
-def _verified_error(call: AttentionCall, real: Tensor) -> float:
-    """Recompute some rows of every head and return the largest difference to the real output."""
-    expected = (call.query.shape[0], call.query.shape[2], call.heads, call.value.shape[-1])
-    if tuple(real.shape) != expected:
-        raise UnreadableModel(
-            f"{call.module} returns attention of shape {tuple(real.shape)}, "
-            f"not (batch, query, head, d_v) = {expected}, so it cannot be verified."
+    def _tower(self, place: Place, mask: Tensor | None) -> Tower:
+        """The tower by its name; what has none and hides all later tokens is a decoder."""
+        unnamed = place.tower == "encoder" and "encoder" not in place.module
+        if not unnamed or mask is None or place.kind == "cross" or mask.shape[-1] == 1:
+            return place.tower
+        return "decoder" if self._once("causal", mask, _hides_later) else "encoder"
+
+    def _once(self, what: str, mask: Tensor, find: Callable[[Tensor], Any]) -> Any:
+        """What a mask tells, found once for all layers that share it."""
+        key = (what, id(mask))
+        if key not in self.masks:
+            self.masks[key] = (mask, find(mask))
+        return self.masks[key][1]
+
+    def _window(self, said: int | None, mask: Tensor | None) -> int | None:
+        """How many keys a local row sees: told by the mask, or by the call in a short text."""
+        if mask is None:
+            return said
+        return self._once("window", mask, _widest_row) or said
+
+    def _take(self, place: Place, output: Tensor, found: dict[str, Any]) -> None:
+        """Add a call if the model's own output confirms it."""
+        size = (output.shape[1], found["value"].shape[2])
+        batch = output.shape[0]
+        padding = self.padding.at(place.tower, place.kind, batch, size)
+        found["window"] = self._window(found.get("window"), found["mask"])
+        found["mask"] = self._shown(found["mask"], padding[0], size)
+        if found["bias"] is not None:
+            found["bias"] = found["bias"].expand(*found["bias"].shape[:2], *size)
+        call = AttentionCall(
+            module=place.module,
+            layer=place.layer,
+            tower=self._tower(place, found["mask"]),
+            kind=place.kind,
+            max_error=float("inf"),
+            query_padding=padding[0],
+            key_padding=padding[1],
+            **found,
         )
-    length = call.query.shape[2]
-    rows = torch.linspace(0, length - 1, min(length, ROWS_CHECKED)).long()
-    computed, seen = _recompute(call, rows)
-    difference = (computed - real[:, rows].transpose(1, 2).float()).abs() * seen
-    error = float(difference.max())
-    tolerance = TOLERANCE[call.query.dtype] * float(real.abs().max())
-    if not error <= tolerance:
-        raise UnreadableModel(
-            f"Attention recomputed from what {call.module} was given differs from the model's "
-            f"own output by {error:.2g}, so it would not be the truth about this model."
+        self.calls.append(replace(call, max_error=confirmed_error(call, output)))
+
+    def _shown(
+        self, mask: Tensor | None, padding: Tensor | None, size: tuple[int, int]
+    ) -> Tensor | None:
+        """The mask without the rows of padding, whatever the model makes of those."""
+        key = ("rows", id(mask), id(padding), size)
+        if key not in self.masks:
+            shown = mask if mask is None else mask.expand(*mask.shape[:2], *size)
+            if padding is not None:
+                rows = ~padding[:, None, :, None].to(mask.device if mask is not None else "cpu")
+                shown = (rows if shown is None else shown & rows).expand(-1, -1, *size)
+            self.masks[key] = ((mask, padding), shown)
+        return self.masks[key][1]
+
+    def readable(self) -> tuple[AttentionCall, ...]:
+        """The calls, without those of modules that compute one attention in several pieces."""
+        pieces = set()
+        for path, run in groupby(self.calls, lambda call: call.module):
+            calls = [call for call in run if call.read_at == "operations"]
+            if len(calls) > 1 and any(call.n[0] != call.n[1] for call in calls):
+                pieces.add(path)
+                first = calls[0]
+                place = Place(path, first.layer, first.tower, first.kind)
+                reason = other_attention(self.layers.module(path)) or (
+                    "it computes its attention in several blocks, none of which is the whole"
+                )
+                self.failures[path] = (place, f"{path} cannot be shown: {reason}.")
+        return tuple(c for c in self.calls if c.module not in {*pieces, *self.failures})
+
+    def why_nothing(self) -> str:
+        """Why no layer could be read, in a sentence."""
+        name = type(self.model).__name__
+        if known := other_attention(self.model):
+            return f"{name} cannot be shown: {known}."
+        if self.failures:
+            _, reason = next(iter(self.failures.values()))
+            return f"{name} cannot be shown: {reason}"
+        return (
+            f"{name} cannot be shown: on this input it computes no softmax attention over all keys."
         )
-    return error
 
 
-def _recompute(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (batch, head, row, d_v) of some query rows, and 1 where such a row sees a key.
+def _widest_row(mask: Tensor) -> int | None:
+    """The most keys that a query sees, None if some query sees all that any one sees."""
+    seen = int(mask.sum(-1).max())
+    return seen if seen < int(mask.any(-2).sum(-1).max()) else None
 
-    The rows of all heads that share a key and value head are stacked, so that neither keys nor
-    values are copied.
-    """
-    group = call.heads // call.kv_heads
 
-    def stacked(tensor: Tensor) -> Tensor:
-        if tensor.shape[1] == 1:
-            return tensor.repeat(1, 1, group, 1)
-        return tensor.unflatten(1, (call.kv_heads, group)).flatten(2, 3)
-
-    def at_rows(tensor: Tensor | None) -> Tensor | None:
-        return None if tensor is None else stacked(tensor[:, :, rows])
-
-    def unstacked(tensor: Tensor) -> Tensor:
-        return tensor.unflatten(2, (group, len(rows))).flatten(1, 2)
-
-    sinks = call.sinks
-    if sinks is not None:
-        sinks = stacked(sinks.float().reshape(1, -1, 1, 1).expand(-1, -1, len(rows), -1))
-    logits = equation.logits(
-        equation.scores(stacked(call.query[:, :, rows].float()), call.key.float()),
-        call.scale,
-        softcap=call.softcap,
-        bias=at_rows(call.bias),
-        mask=at_rows(call.mask),
-    )
-    outputs = equation.output(equation.weights(logits, sinks), call.value.float())
-    return unstacked(outputs), unstacked(logits.isfinite().any(-1, keepdim=True))
+def _hides_later(mask: Tensor) -> bool:
+    return not bool(mask.triu(1).any())

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from torch import nn
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import PretrainedConfig, PreTrainedModel
 
 Tower = Literal["decoder", "encoder", "text", "vision", "audio"]
 Kind = Literal["self", "cross"]
@@ -47,3 +47,181 @@ def layer_of(path: str, module: nn.Module) -> int | None:
         return layer
     numbers = re.findall(r"(?<=\.)\d+(?=\.|$)", f".{path}")
     return int(numbers[0]) if numbers else None
+
+
+Reach = Literal["global", "local", "chunked", "sparse", "linear", "none"]
+Projections = Literal["split", "fused", "partly fused", "latent"]
+Positions = Literal["learned", "fixed", "convolution"]
+
+# What configurations call the kinds of their layers, under `layer_types` and its older names.
+REACHES: dict[str, Reach] = {
+    "full_attention": "global",
+    "attention": "global",
+    "global": "global",
+    "sliding_attention": "local",
+    "local": "local",
+    "chunked_attention": "chunked",
+    "indexed_attention": "sparse",
+    "compressed_sparse_attention": "sparse",
+    "heavily_compressed_attention": "sparse",
+    "linear_attention": "linear",
+    "mamba": "none",
+    "conv": "none",
+    "recurrent": "none",
+}
+LAYER_KINDS = ("layers_block_type", "attention_layers", "layer_types")  # the more exact ones first
+WINDOWS: dict[Reach, tuple[str, ...]] = {
+    "local": ("sliding_window", "window_size", "attention_window_size"),
+    "chunked": ("attention_chunk_size",),
+}
+QUERY_OR_KEY_NORM = re.compile(r"(q|k|qk|query|key)_(layer_?)?norms?|norm_(q|k|query|key)")
+FUSED = re.compile(
+    r"c_attn|w?qkv(_(proj|linear))?|query_key_value|in_proj(_qkv)?|att_proj|w_pack|kqv(_proj)?",
+    re.IGNORECASE,
+)
+KEY_AND_VALUE = re.compile(r"(to_)?kv(_proj)?|key_value|qk_proj")
+QUERY_ALONE = re.compile(r"wq|(to_|linear_)?q(uery)?(_(b_)?(proj(ection)?|lin(ear)?|attn))?")
+LATENT = re.compile(r"(q|kv)_a_proj(_with_mqa)?|kv_down_proj")
+POSITION_TABLE = re.compile(
+    r"wpe|(embed_)?positions?(_embed(ding)?s?)?|pos(ition|itional)?_embed(ding)?s?"
+)
+ROTARY = re.compile(r"rotary|rope", re.IGNORECASE)
+# Their query projection starts out smaller by √d_k, so that the scores need no division then.
+STARTS_DIVIDED = re.compile(r"(m|um|long)?t5|switch_transformers|pix2struct.*|pop2piano|udop")
+# Entries of a configuration that may give the scale: as its power.
+SCALE_SETTINGS = {"query_pre_attn_scalar": -0.5, "attention_multiplier": 1.0}
+
+
+def reach_of(module: nn.Module, config: PretrainedConfig, layer: int) -> tuple[Reach, int] | None:
+    """Which keys the configuration lets a layer see, and its window; None if it says nothing.
+
+    The window is 0 where there is none.
+    """
+    for part in module.children():
+        if isinstance(area := getattr(part, "window_area", None), int):
+            return "local", area  # Swin: patches are attended to window by window
+    config = getattr(module, "config", config)
+    for name in LAYER_KINDS:
+        kinds = getattr(config, name, None)
+        if isinstance(kinds, list | tuple) and layer < len(kinds) and kinds[layer] in REACHES:
+            reach = REACHES[kinds[layer]]
+            if reach == "linear" and "mamba" in config.model_type:
+                reach = "none"
+            sizes = [getattr(config, size, None) for size in WINDOWS.get(reach, ())]
+            return reach, next((size for size in sizes if isinstance(size, int)), 0)
+    return None
+
+
+def normalises_query_or_key(module: nn.Module) -> bool:
+    """Whether queries or keys pass a norm of their own inside the attention module."""
+    return any(
+        QUERY_OR_KEY_NORM.fullmatch(name) and not isinstance(child, nn.Identity)
+        for name, child in module.named_children()
+    )
+
+
+def projections_of(module: nn.Module) -> Projections | None:
+    """Whether one matrix makes queries, keys and values; None where no name tells."""
+    names = [name for name, _ in module.named_children()]
+    if any(LATENT.fullmatch(name) for name in names):
+        return "latent"
+    apart = any(QUERY_ALONE.fullmatch(name) for name in names)
+    if any(KEY_AND_VALUE.fullmatch(name) for name in names):
+        return "partly fused"
+    if any(FUSED.fullmatch(name) for name in names):
+        return "partly fused" if apart else "fused"
+    return "split" if apart else None
+
+
+def input_positions(model: PreTrainedModel, path: str) -> Positions | None:
+    """How positions are added to what the module at this path works on, None if they are not.
+
+    A table of positions stands beside the layers that it serves, or in the embeddings there.
+    """
+    tables = {
+        **{name: child for name, child in model.named_modules() if name},
+        **dict(model.named_parameters()),
+        **dict(model.named_buffers()),
+    }
+    for name, table in tables.items():
+        owner, _, leaf = name.rpartition(".")
+        owner = re.sub(r"(^|\.)[a-z_]*embeddings?$", "", owner)
+        if not f"{path}.".startswith(f"{owner}." if owner else ""):
+            continue
+        if leaf == "pos_conv_embed":
+            return "convolution"
+        if POSITION_TABLE.fullmatch(leaf):
+            return "learned" if _is_learned(table) else "fixed"
+    return None
+
+
+def _is_learned(table: nn.Module | Tensor) -> bool:
+    if isinstance(table, Tensor):
+        return table.requires_grad
+    return any(weight.requires_grad for weight in table.parameters())
+
+
+def has_rotation(model: PreTrainedModel) -> bool:
+    """Whether the model has a part that rotates queries and keys by their position."""
+    return any(ROTARY.search(name.rpartition(".")[2]) for name, _ in model.named_modules())
+
+
+def scale_setting(
+    module: nn.Module, config: PretrainedConfig, scale: float
+) -> tuple[str, float] | None:
+    """The entry of the configuration that gives just this scale, and its value."""
+    config = getattr(module, "config", config)
+    for name, power in SCALE_SETTINGS.items():
+        value = getattr(config, name, None)
+        if isinstance(value, int | float) and value > 0 and abs(value**power / scale - 1) < 1e-4:
+            return name, float(value)
+    return None
+
+
+def starts_divided(config: PretrainedConfig) -> bool:
+    """Whether the family divides the start values of its query projection, never the scores."""
+    return STARTS_DIVIDED.fullmatch(config.model_type) is not None
+
+
+# What computes no softmax over all keys, by a part of its class name.
+OTHER_ATTENTION = {
+    r"Longformer\w*SelfAttention|LEDEncoderSelfAttention": (
+        "its attention runs in a band: each query's softmax covers a window of keys, not all"
+    ),
+    r"LongT5(Local|TransientGlobal)Attention": (
+        "its attention runs in blocks: each query's softmax covers the keys of its "
+        "neighbourhood, not all"
+    ),
+    r"BigBird\w*BlockSparseAttention": (
+        "its sparse attention runs in blocks, some of them chosen at random; load it with "
+        "attention_type “original_full” to see whole rows"
+    ),
+    r"LSHSelfAttention|ReformerAttention": (
+        "it sorts queries by a hash and attends within buckets, so no row over all keys exists"
+    ),
+    r"NystromformerSelfAttention": (
+        "it approximates attention by a few landmarks (low rank), so no row over all keys exists"
+    ),
+    r"Mamba|Rwkv|\bxLSTM|SSM|RecurrentBlock|RgLru|GatedDelta|KimiDelta|Linear\w*Attention": (
+        "it carries a recurrent state and has no softmax attention"
+    ),
+    r"FNet\w*Fourier|FNetFourierTransform": (
+        "it mixes tokens by a Fourier transform and has no softmax attention"
+    ),
+    r"ShortConv": "it mixes neighbouring tokens by a convolution and has no softmax attention",
+}
+
+
+def other_attention(module: nn.Module) -> str | None:
+    """What a part of this module does instead of softmax attention, None if nothing known."""
+    for part in module.modules():
+        for pattern, reason in OTHER_ATTENTION.items():
+            if re.search(pattern, type(part).__name__):
+                return reason
+    return None
+
+
+def why_no_attention(layer: nn.Module, number: int) -> str:
+    """Why a layer shows nothing, in a sentence."""
+    reason = other_attention(layer) or "it computes no softmax attention on this input"
+    return f"Layer {number} cannot be shown: {reason}."

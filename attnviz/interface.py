@@ -6,7 +6,7 @@ called with the same arguments, its result goes back untouched, and both are sho
 observer. Configuration, weights and masks stay as they are, and other threads that use the
 same model see nothing.
 
-`get_interface` is internal to transformers, whose version is therefore pinned.
+`get_interface` is internal to transformers: its version is pinned, and `self_test` tries it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
-from transformers.modeling_utils import AttentionInterface
 
 HIDDEN_BELOW = -1e4  # an additive mask hides a key with at most this; a bias stays above it
 
@@ -30,7 +29,8 @@ HIDDEN_BELOW = -1e4  # an additive mask hides a key with at most this; a bias st
 class Arguments:
     """What an attention function was given, under the names used here.
 
-    `causal` is True where the function itself hides later keys, no mask being given.
+    `causal` is True where the function itself hides later keys, no mask being given; `window`
+    is the number of tokens that a local layer sees.
     """
 
     module: nn.Module
@@ -43,11 +43,24 @@ class Arguments:
     sinks: Tensor | None
     position_bias: Tensor | None
     causal: bool
+    window: int | None
 
 
-Observer = Callable[[Arguments, Tensor], None]
+@runtime_checkable
+class Observer(Protocol):
+    """Is shown each call; `aside` holds while the function computes."""
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Entered while an attention function computes."""
+
+    def note(self, arguments: Arguments, output: Tensor) -> None:
+        """Told what the function was given and what it returned."""
+
+
 _observer: ContextVar[Observer | None] = ContextVar("attnviz_observer", default=None)
 _installing = threading.Lock()
+_usable = threading.Event()
+_usable.set()
 
 
 @contextmanager
@@ -61,20 +74,29 @@ def observed_by(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
+def give_up() -> None:
+    """Observe no more: the functions are not what this module was written for."""
+    _usable.clear()
+
+
 def _install() -> None:
     """Let `get_interface` hand out wrapped functions, but only where there is an observer."""
     with _installing:
-        original = AttentionInterface.get_interface
+        try:
+            from transformers.modeling_utils import AttentionInterface
+
+            original = AttentionInterface.get_interface
+        except (ImportError, AttributeError):  # another version of transformers
+            give_up()
+            return
         if hasattr(original, "observable"):
             return
 
         @functools.wraps(original)
-        def get_interface(
-            self: AttentionInterface, attn_implementation: str, default: Callable
-        ) -> Callable:
+        def get_interface(self: Any, attn_implementation: str, default: Callable) -> Callable:
             function = original(self, attn_implementation, default)
             observer = _observer.get()
-            if observer is None:
+            if observer is None or not _usable.is_set():
                 return function
             return _shown_to(observer, function, eager=attn_implementation == "eager")
 
@@ -93,8 +115,9 @@ def _shown_to(observer: Observer, function: Callable, *, eager: bool) -> Callabl
         *others: Any,
         **named: Any,
     ) -> Any:
-        result = function(module, query, key, value, attention_mask, *others, **named)
-        observer(_read(eager, module, query, key, value, attention_mask, **named), result[0])
+        with observer.aside():
+            result = function(module, query, key, value, attention_mask, *others, **named)
+        observer.note(_read(eager, module, query, key, value, attention_mask, **named), result[0])
         return result
 
     return shown
@@ -126,7 +149,15 @@ def _read(
         sinks=named["s_aux"] if named.get("s_aux") is not None else named.get("sinks"),
         position_bias=named.get("position_bias"),
         causal=bool(hides_later),
+        window=_window(named.get("sliding_window"), bool(causal)),
     )
+
+
+def _window(said: Any, causal: bool) -> int | None:
+    """A window counts the keys to one side, itself included."""
+    if not isinstance(said, int) or said <= 0:
+        return None
+    return said if causal else 2 * said - 1
 
 
 def mask_and_bias(arguments: Arguments) -> tuple[Tensor | None, Tensor | None]:
@@ -136,7 +167,7 @@ def mask_and_bias(arguments: Arguments) -> tuple[Tensor | None, Tensor | None]:
     add; position biases come apart from it.
     """
     size = (arguments.query.shape[2], arguments.key.shape[2])
-    mask, bias = _split(arguments.mask, arguments.causal, size)
+    mask, bias = _split(arguments.mask, arguments.causal, size, arguments.query.device)
     added = arguments.position_bias
     if added is not None and bool(added.any()):
         added = added[..., : size[1]]
@@ -145,11 +176,17 @@ def mask_and_bias(arguments: Arguments) -> tuple[Tensor | None, Tensor | None]:
 
 
 def _split(
-    given: Tensor | None, causal: bool, size: tuple[int, int]
+    given: Tensor | None, causal: bool, size: tuple[int, int], device: torch.device
 ) -> tuple[Tensor | None, Tensor | None]:
     if given is None:
-        return (torch.ones(1, 1, *size, dtype=torch.bool).tril() if causal else None), None
-    given = given[..., : size[1]].expand(*given.shape[:-2], *size)
+        return (
+            torch.ones(1, 1, *size, dtype=torch.bool, device=device).tril() if causal else None
+        ), None
+    return split_mask(given[..., : size[1]].expand(*given.shape[:-2], *size))
+
+
+def split_mask(given: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Which keys are visible, and what else is added to the logits, if anything."""
     if given.dtype == torch.bool:
         return given, None
     mask = given > HIDDEN_BELOW

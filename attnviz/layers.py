@@ -1,0 +1,114 @@
+"""The place of every attention call in its model, and the layers that no call came from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import FrameType
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from attnviz.attention_call import AttentionCall, UnreadLayer
+from attnviz.families import (
+    Kind,
+    Tower,
+    kind_of,
+    layer_of,
+    other_attention,
+    tower_of,
+    why_no_attention,
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a call happened."""
+
+    module: str
+    layer: int
+    tower: Tower
+    kind: Kind
+
+
+@dataclass
+class Layers:
+    """Gives each call of a run its place; lives as long as that run."""
+
+    model: PreTrainedModel
+    taken: dict[tuple[Tower, Kind], set[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.paths = {id(module): path for path, module in self.model.named_modules()}
+
+    def place(self, module: nn.Module) -> Place:
+        """The place of a call that this module makes now.
+
+        A layer's number is what the module says or its path tells; one module that runs many
+        times, and layers numbered anew in each stage, are counted.
+        """
+        path = self.paths.get(id(module)) or type(module).__name__
+        tower, kind = tower_of(self.model, path, module), kind_of(path, module)
+        number, taken = layer_of(path, module), self.taken.setdefault((tower, kind), set())
+        if number is None or (number in taken and not _says(module)):
+            number = max(taken, default=-1) + 1
+        taken.add(number)
+        return Place(path, number, tower, kind)
+
+    def module(self, path: str) -> nn.Module:
+        """The module at a path that `place` gave."""
+        return dict(self.model.named_modules()).get(path, self.model)
+
+    def at_work(self) -> nn.Module:
+        """The innermost module of the model whose code is running in this thread."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, nn.Module) and id(owner) in self.paths:
+                return owner
+            frame = frame.f_back
+        return self.model
+
+    def unread(
+        self, calls: Iterable[AttentionCall], failures: dict[str, tuple[Place, str]]
+    ) -> tuple[UnreadLayer, ...]:
+        """Layers without a call, each with its reason, in the order of the model.
+
+        Only stacks in which something is known are looked at: a convolution before the first
+        layer is no layer without attention.
+        """
+        told = [UnreadLayer(p.layer, p.tower, p.module, why) for p, why in failures.values()]
+        towers = {call.module: call.tower for call in calls}
+        towers |= {layer.module: layer.tower for layer in told}
+        silent = [
+            UnreadLayer(number, self._tower(stack, towers), path, why_no_attention(layer, number))
+            for stack, layers in self._stacks(towers)
+            for number, layer in enumerate(layers)
+            if not _any_below(path := f"{stack}.{number}", towers)
+        ]
+        return tuple(sorted([*told, *silent], key=lambda layer: (layer.tower, layer.layer)))
+
+    def _tower(self, stack: str, towers: Mapping[str, Tower]) -> Tower:
+        """The tower of the calls in the same stack, else what its path says."""
+        beside = (tower for path, tower in towers.items() if path.startswith(f"{stack}."))
+        return next(beside, None) or tower_of(self.model, stack, self.module(stack))
+
+    def _stacks(self, known: Iterable[str]) -> list[tuple[str, nn.ModuleList]]:
+        """The outermost lists of layers that hold a known path, or attention of another form."""
+        stacks: list[tuple[str, nn.ModuleList]] = []
+        for path, module in self.model.named_modules():
+            inside = any(path.startswith(f"{stack}.") for stack, _ in stacks)
+            if inside or not isinstance(module, nn.ModuleList):
+                continue
+            if _any_below(path, known) or other_attention(module):
+                stacks.append((path, module))
+        return stacks
+
+
+def _any_below(path: str, known: Iterable[str]) -> bool:
+    return any(module.startswith(f"{path}.") or module == path for module in known)
+
+
+def _says(module: nn.Module) -> bool:
+    return isinstance(getattr(module, "layer_idx", None), int)

@@ -1,0 +1,111 @@
+"""Queries and keys before a rotary position encoding (Su et al. 2021, RoFormer).
+
+A rotation is x · cos + turned(x) · sin, whichever way a family pairs the dimensions, or a
+product of complex numbers. Following a query back to such a sum gives x. That it was a rotation
+is checked by what rotations do: they keep the length of every vector, up to one common factor
+(YaRN stretches all alike).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnviz.trace import JOINS, MOVES, Step, as_value
+
+SAME_LENGTH = {torch.bfloat16: 3e-2, torch.float16: 4e-3}  # relative; else 1e-4
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A tensor before rotation; `checked` once the lengths were compared."""
+
+    tensor: Tensor
+    checked: bool
+
+
+def before_rotation(made: Step | Tensor) -> Tensor | None:
+    """What a query or key was before it was rotated, None where no rotation is found.
+
+    Whatever the model did after the rotation (a norm, a scale, a change of shape) is done to
+    the unrotated tensor too.
+    """
+    found = _follow(made)
+    return found.tensor if found and found.checked else None
+
+
+def _follow(made: Any) -> _Found | None:
+    if not isinstance(made, Step) or not made.operands:
+        return None
+    if made.operation in JOINS:
+        return _joined(made)
+    if made.operation in MOVES:
+        return _carried(made, made.operands[0])
+    if made.operation in ("add", "sub"):
+        return _sum(made) or _carried(made, made.operands[0])
+    if made.operation in ("mul", "div"):
+        return _complex_product(made) or _scaled(made)
+    return None
+
+
+def _carried(step: Step, source: Any) -> _Found | None:
+    """Do to the unrotated tensor what was done to the rotated one."""
+    found = _follow(source)
+    return found and _Found(step.again(found.tensor), found.checked)
+
+
+def _scaled(step: Step) -> _Found | None:
+    left, right = step.operands[:2]
+    if found := _follow(left):
+        return _Found(step.again(found.tensor), found.checked)
+    if step.operation == "mul" and (found := _follow(right)):
+        return _Found(as_value(left) * found.tensor, found.checked)
+    return None
+
+
+def _sum(step: Step) -> _Found | None:
+    """The x of x · cos ± turned(x) · sin."""
+    left, right = step.operands[:2]
+    products = all(isinstance(side, Step) and side.operation == "mul" for side in (left, right))
+    if not products:
+        return None
+    source = _data(left)
+    return None if source is None else _Found(source, _same_lengths(source, step.result))
+
+
+def _complex_product(step: Step) -> _Found | None:
+    if not step.result.is_complex():
+        return None
+    source = _data(step)
+    return None if source is None else _Found(source, _same_lengths(source, step.result))
+
+
+def _data(product: Step) -> Tensor | None:
+    """The factor that is no table of angles: the larger one, the first of equals."""
+    factors = [as_value(operand) for operand in product.operands[:2]]
+    tensors = [factor for factor in factors if isinstance(factor, Tensor) and factor.dim() > 2]
+    return max(tensors, key=Tensor.numel, default=None)
+
+
+def _joined(step: Step) -> _Found | None:
+    """Halves or even and odd dimensions rotated apart, or a part that was not rotated at all."""
+    parts = step.operands[0]
+    found = [_follow(part) for part in parts]
+    if not any(found):
+        return None
+    tensors = [f.tensor if f else as_value(p) for f, p in zip(found, parts, strict=True)]
+    whole = step.again(type(parts)(tensors))
+    checked = all(f.checked for f in found if f)
+    return _Found(whole, checked or _same_lengths(whole, step.result))
+
+
+def _same_lengths(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
+    before, after = (x.norm(dim=-1).double() for x in (one, other))
+    factor = after.norm() / before.norm()
+    tolerance = SAME_LENGTH.get(one.dtype, 1e-4) * float(after.max())
+    return bool(((after - factor * before).abs() <= tolerance).all())

@@ -1,0 +1,165 @@
+"""Remember how the tensors of a running model came about, for as long as it matters.
+
+A `Trace` sees every operation on tensors that its own thread makes, and changes none. It keeps
+the few kinds that lead from a projection to the softmax and from there to the output, so that
+what entered a product can be followed back: before its rotation, or before its scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+# Operations that move numbers about without changing them; dropout rests outside of training.
+MOVES = frozenset(
+    {
+        *("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "contiguous"),
+        *("transpose", "swapaxes", "permute", "movedim", "mT", "squeeze", "unsqueeze"),
+        *("expand", "expand_as", "clone", "detach", "narrow", "__getitem__", "dropout"),
+        *("chunk", "split", "tensor_split", "unbind", "view_as_complex", "view_as_real"),
+        *("to", "type", "type_as", "float", "double", "half", "bfloat16"),
+    }
+)
+JOINS = frozenset({"cat", "stack", "concat"})
+SOFTMAX = frozenset({"softmax", "_softmax"})
+PRODUCTS = frozenset({"matmul", "bmm", "baddbmm", "einsum"})
+FUSED = "scaled_dot_product_attention"
+ARITHMETIC = frozenset(
+    {"add", "sub", "mul", "div", "neg", "tanh", "masked_fill", "where", "maximum", "clamp"}
+)
+FOLLOWED = MOVES | JOINS | SOFTMAX | PRODUCTS | ARITHMETIC | {FUSED}
+SPELLINGS = {"true_divide": "div", "multiply": "mul", "subtract": "sub", "negative": "neg"}
+# What these call their tensors, for those that are given by name.
+NAMES = {
+    "baddbmm": ("input", "batch1", "batch2"),
+    "bmm": ("input", "mat2"),
+    "matmul": ("input", "other"),
+    "add": ("input", "other"),
+    "softmax": ("input", "dim"),
+    "masked_fill": ("input", "mask", "value"),
+    FUSED: ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
+}
+# Wider tensors are those between projections (a feed-forward layer's, the residual stream of a
+# large model): nothing leads through them, and they would cost memory.
+WIDEST = 512
+LONGEST = 512  # steps that may go by without attention
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One operation: its name, what went in, and the tensor that came out.
+
+    An operand that an earlier step made is that `Step`; the first `given` of them came by place,
+    the others by name. Where the function returns several tensors, `part` says which this is.
+    """
+
+    operation: str
+    function: Callable
+    operands: list[Any]
+    options: Mapping[str, Any]
+    given: int
+    part: int | None
+    result: Tensor
+
+    def again(self, source: Any) -> Tensor:
+        """The same operation with another first operand."""
+        others = map(as_value, self.operands[1 : self.given])
+        options = {name: as_value(option) for name, option in self.options.items()}
+        result = self.function(source, *others, **options)
+        return result if self.part is None else result[self.part]
+
+
+def as_value(operand: Any) -> Any:
+    """An operand as the function was given it: the tensor of a step, else what it is."""
+    if isinstance(operand, Step):
+        return operand.result
+    if isinstance(operand, (list, tuple)):
+        return type(operand)(map(as_value, operand)) if type(operand) in (list, tuple) else operand
+    return operand
+
+
+class Trace(TorchFunctionMode):
+    """Sees this thread's operations while it is entered.
+
+    `noticed` gets every step that is kept, `too_wide` the result of a softmax that is not.
+    """
+
+    def __init__(self, noticed: Callable[[Step], None], too_wide: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self.noticed, self.too_wide = noticed, too_wide
+        # By the id of their result, which they keep alive: those since the last call of
+        # attention, and those between the last two.
+        self.steps: dict[int, Step] = {}
+        self.older: dict[int, Step] = {}
+        self.resting = False
+
+    @contextmanager
+    def rest(self) -> Iterator[None]:
+        """Look away."""
+        before, self.resting = self.resting, True
+        try:
+            yield
+        finally:
+            self.resting = before
+
+    def age(self) -> None:
+        """Let go of the older steps and of their tensors."""
+        self.steps, self.older = {}, self.steps
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func is nn.functional.multi_head_attention_forward and not self.resting:
+            with self:  # its parts are what there is to see
+                return func(*args, **(kwargs or {}))
+        result = func(*args, **(kwargs or {}))
+        name = _name(func)
+        if name in FOLLOWED and not self.resting:
+            self._keep(name, func, args, kwargs or {}, result)
+        return result
+
+    def _keep(self, name: str, func: Callable, args: tuple, options: dict, result: Any) -> None:
+        if len(self.steps) > LONGEST:
+            self.age()
+        operands = self.traced([*args, *_by_name(name, args, options)])
+        options = {key: self.traced(value) for key, value in options.items()}
+        several = isinstance(result, (tuple, list))
+        for part, tensor in enumerate(result if several else (result,)):
+            if not isinstance(tensor, Tensor) or tensor.dim() <= 2:
+                continue
+            at = part if several else None
+            if tensor.shape[-1] <= WIDEST or name == FUSED:
+                step = Step(name, func, operands, options, len(args), at, tensor)
+                self.steps[id(tensor)] = step
+                self.noticed(step)
+            elif name in SOFTMAX:
+                self.too_wide(tensor)
+
+    def traced(self, operand: Any) -> Any:
+        """The step that made a tensor, where one did; anything else as it is."""
+        if isinstance(operand, Tensor):
+            return self.steps.get(id(operand)) or self.older.get(id(operand), operand)
+        if type(operand) in (list, tuple):
+            return type(operand)(map(self.traced, operand))
+        return operand
+
+
+def _by_name(operation: str, args: tuple, options: dict) -> list[Any]:
+    """Operands given by name, in their places behind those given by place."""
+    names = NAMES.get(operation, ())[len(args) :]
+    last = max((place for place, name in enumerate(names) if name in options), default=-1)
+    return [options.get(name) for name in names[: last + 1]]
+
+
+def _name(func: Callable) -> str:
+    """`mul` for `mul_`, `torch.mul` and `*` alike."""
+    name = getattr(func, "__name__", "")
+    if name == "__get__":  # a property, such as Tensor.mT
+        name = getattr(getattr(func, "__self__", None), "__name__", "")
+    name = name.removesuffix("_") if not name.endswith("__") else name
+    return SPELLINGS.get(name, name)
