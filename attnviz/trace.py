@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
@@ -32,7 +33,7 @@ FUSED = "scaled_dot_product_attention"
 ARITHMETIC = frozenset(
     {"add", "sub", "mul", "div", "neg", "tanh", "masked_fill", "where", "maximum", "clamp"}
 )
-FOLLOWED = MOVES | JOINS | SOFTMAX | PRODUCTS | ARITHMETIC | {FUSED}
+FOLLOWED = MOVES | JOINS | SOFTMAX | PRODUCTS | ARITHMETIC | {FUSED, "copy"}
 SPELLINGS = {"true_divide": "div", "multiply": "mul", "subtract": "sub", "negative": "neg"}
 # What these call their tensors, for those that are given by name.
 NAMES = {
@@ -96,6 +97,7 @@ class Trace(TorchFunctionMode):
         # attention, and those between the last two.
         self.steps: dict[int, Step] = {}
         self.older: dict[int, Step] = {}
+        self.filled: dict[int, dict[int, tuple[Tensor, Any]]] = {}
         self.resting = False
 
     @contextmanager
@@ -109,7 +111,7 @@ class Trace(TorchFunctionMode):
 
     def age(self) -> None:
         """Let go of the older steps and of their tensors."""
-        self.steps, self.older = {}, self.steps
+        self.steps, self.older, self.filled = {}, self.steps, {}
 
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
@@ -137,8 +139,19 @@ class Trace(TorchFunctionMode):
                 step = Step(name, func, operands, options, len(args), at, tensor)
                 self.steps[id(tensor)] = step
                 self.noticed(step)
+                if name == "copy" and tensor._base is not None:
+                    self._fill(tensor._base, tensor, operands[1])
             elif name in SOFTMAX:
                 self.too_wide(tensor)
+
+    def _fill(self, whole: Tensor, part: Tensor, source: Any) -> None:
+        """Take a tensor that is filled part by part along its last axis for a join of them."""
+        parts = self.filled.setdefault(id(whole), {})
+        parts[int(part.storage_offset())] = (part, source)
+        in_order = [parts[offset] for offset in sorted(parts)]
+        if sum(p.shape[-1] for p, _ in in_order) == whole.shape[-1]:
+            sources = [source for _, source in in_order]
+            self.steps[id(whole)] = Step("cat", torch.cat, [sources, -1], {}, 2, None, whole)
 
     def traced(self, operand: Any) -> Any:
         """The step that made a tensor, where one did; anything else as it is."""
