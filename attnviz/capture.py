@@ -21,11 +21,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from attnviz.attention_call import AttentionCall, Capture, UnreadableModel, UnreadLayer
-from attnviz.families import Tower, other_attention
+from attnviz.families import Tower, other_attention, why_no_attention
 from attnviz.interface import Arguments, mask_and_bias, observed_by
-from attnviz.layers import Layers, Place
 from attnviz.operations import NoForm, OwnAttention, is_attention, own_attention, scale_within
 from attnviz.padding import Padding
+from attnviz.places import Place, Places
 from attnviz.rotation import before_rotation
 from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace
 from attnviz.verification import TOLERANCE, Unconfirmed, confirmed_error
@@ -58,7 +58,7 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
     calls = recorder.readable()
     if not calls:
         raise UnreadableModel(recorder.why_nothing())
-    unread = recorder.layers.unread(calls, recorder.failures)
+    unread = recorder.places.unread(calls, recorder.failures)
     return Capture(model.config.model_type, calls, unread)
 
 
@@ -98,7 +98,7 @@ class _Recorder:
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> None:
         self.model, self.inputs = model, inputs
         self.batch = next((len(x) for x in inputs.values() if isinstance(x, Tensor)), 1)
-        self.layers, self.padding = Layers(model), Padding.of(inputs)
+        self.places, self.padding = Places(model), Padding.of(inputs)
         self.trace = Trace(self.noticed, self.too_wide)
         self.calls: list[AttentionCall] = []
         self.failures: dict[str, tuple[Place, str]] = {}
@@ -118,7 +118,7 @@ class _Recorder:
     def note(self, arguments: Arguments, output: Tensor) -> None:
         """Take one call of the attention interface."""
         with self.trace.rest():
-            place = self.layers.place(arguments.module)
+            place = self.places.place(arguments.module)
             with self._told(place):
                 self._take(place, output, self._from_interface(arguments))
         self.trace.age()
@@ -128,25 +128,29 @@ class _Recorder:
         if step.operation != FUSED and step.operation not in PRODUCTS:
             return
         with self.trace.rest():
-            module = self.layers.at_work()
+            module = self.places.at_work()
             if not is_attention(step):
                 return
-            place = self.layers.place(module)
+            place = self.places.place(module)
             with self._told(place):
                 if known := other_attention(module):
-                    raise NoForm(f"cannot be shown: {known}")
+                    raise NoForm(known)
                 self._take_own(place, own_attention(step, self.batch))
         self.trace.age()
 
     def too_wide(self, weights: Tensor) -> None:
         """Tell of attention over more tokens than can be followed."""
         if weights.shape[-1] == weights.shape[-2]:
-            place = self.layers.place(self.layers.at_work())
-            reason = (
-                f"{place.module} computes its attention by itself, which attnviz can follow for "
-                f"up to {WIDEST} tokens, and these are {weights.shape[-1]:,}; shorten the text."
+            place = self.places.place(self.places.at_work())
+            self._fail(
+                place,
+                "it computes its attention by itself, which attnviz can follow for up to "
+                f"{WIDEST} tokens, and these are {weights.shape[-1]:,}; shorten the text",
             )
-            self.failures.setdefault(place.module, (place, reason))
+
+    def _fail(self, place: Place, clause: str) -> None:
+        """Keep the first reason why calls of a module cannot be shown."""
+        self.failures.setdefault(place.module, (place, clause))
 
     @contextmanager
     def _told(self, place: Place) -> Iterator[None]:
@@ -154,10 +158,9 @@ class _Recorder:
         try:
             yield
         except (Unconfirmed, NoForm) as why:
-            self.failures.setdefault(place.module, (place, f"{place.module} {why}."))
+            self._fail(place, str(why))
         except Exception:  # anything may be met in a model that nobody has tried
-            reason = f"{place.module} computes attention in steps that attnviz cannot follow."
-            self.failures.setdefault(place.module, (place, reason))
+            self._fail(place, "it computes attention in steps that attnviz cannot follow")
 
     def _from_interface(self, given: Arguments) -> dict[str, Any]:
         mask, bias = self._mask_and_bias(given)
@@ -278,30 +281,19 @@ class _Recorder:
 
     def readable(self) -> tuple[AttentionCall, ...]:
         """The calls, without those of modules that compute one attention in several pieces."""
-        pieces = set()
         for path, run in groupby(self.calls, lambda call: call.module):
             calls = [call for call in run if call.read_at == "operations"]
             if len(calls) > 1 and any(call.n[0] != call.n[1] for call in calls):
-                pieces.add(path)
                 first = calls[0]
                 place = Place(path, first.layer, first.tower, first.kind)
-                reason = other_attention(self.layers.module(path)) or (
-                    "it computes its attention in several blocks, none of which is the whole"
-                )
-                self.failures[path] = (place, f"{path} cannot be shown: {reason}.")
-        return tuple(c for c in self.calls if c.module not in {*pieces, *self.failures})
+                self._fail(place, "it computes its attention in blocks, none of which is whole")
+        return tuple(call for call in self.calls if call.module not in self.failures)
 
     def why_nothing(self) -> str:
         """Why no layer could be read, in a sentence."""
-        name = type(self.model).__name__
-        if known := other_attention(self.model):
-            return f"{name} cannot be shown: {known}."
-        if self.failures:
-            _, reason = next(iter(self.failures.values()))
-            return f"{name} cannot be shown: {reason}"
-        return (
-            f"{name} cannot be shown: on this input it computes no softmax attention over all keys."
-        )
+        told = [clause for _, clause in self.failures.values()]
+        clause = next(iter(told), None) or why_no_attention(self.model)
+        return f"{type(self.model).__name__} cannot be shown: {clause}."
 
 
 def _widest_row(mask: Tensor) -> int | None:

@@ -221,7 +221,6 @@ def other_attention(module: nn.Module) -> str | None:
     return None
 
 
-def why_no_attention(layer: nn.Module, number: int) -> str:
-    """Why a layer shows nothing, in a sentence."""
-    reason = other_attention(layer) or "it computes no softmax attention on this input"
-    return f"Layer {number} cannot be shown: {reason}."
+def why_no_attention(layer: nn.Module) -> str:
+    """Why a layer shows nothing, in a clause."""
+    return other_attention(layer) or "it computes no softmax attention on this input"

@@ -134,6 +134,7 @@ def _read(
 ) -> Arguments:
     """Follow the conventions of transformers' attention functions."""
     scale, causal = named.get("scaling"), named.get("is_causal")
+    sinks = named["s_aux"] if named.get("s_aux") is not None else named.get("sinks")
     if causal is None:
         causal = getattr(module, "is_causal", True)
     # Under the eager functions a missing mask means that every key is visible.
@@ -146,7 +147,7 @@ def _read(
         mask=mask,
         scale=query.shape[-1] ** -0.5 if scale is None else float(scale),
         softcap=named.get("softcap"),
-        sinks=named["s_aux"] if named.get("s_aux") is not None else named.get("sinks"),
+        sinks=None if sinks is None else sinks.detach(),  # it may be the parameter itself
         position_bias=named.get("position_bias"),
         causal=bool(hides_later),
         window=_window(named.get("sliding_window"), bool(causal)),

@@ -23,7 +23,7 @@ WEIGHING = PRODUCTS - {"baddbmm"}
 
 
 class NoForm(Exception):  # noqa: N818 - it says what is not there
-    """Steps that are not the equation's; a message to follow a module's name."""
+    """Steps that are not the equation's; told in a clause."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def _fused(step: Step) -> OwnAttention:
     given = dict(zip(NAMES[FUSED], step.operands, strict=False))
     query, key, value, mask = map(as_value, [*step.operands, None][:4])
     if query.dim() != 4:
-        raise NoForm(f"works on {query.dim()} axes, not on batch, head, query and d_k")
+        raise NoForm(f"it works on {query.dim()} axes, not on batch, head, query and d_k")
     size, bias = (query.shape[-2], key.shape[-2]), None
     if given.get("is_causal"):
         mask = torch.ones(1, 1, *size, dtype=torch.bool, device=query.device).tril()
@@ -121,7 +121,7 @@ def _with_logits(known: OwnAttention, softmax: Step, batch: int) -> OwnAttention
     """Add queries, keys and all else that entered the softmax, if it has that form."""
     try:
         if [*softmax.operands, -1][1] not in (-1, softmax.result.dim() - 1):
-            raise NoForm("has a softmax that does not run over the keys")
+            raise NoForm("it has a softmax that does not run over the keys")
         logits = _Logits(batch)
         product = logits.follow(softmax.operands[0], 1.0)
         query, columns, _ = _factors(product)
@@ -171,14 +171,14 @@ class _Logits:
     def follow(self, made: Any, outer: float) -> Step:
         """Go back one step; `outer` is what its result will still be multiplied by."""
         if not isinstance(made, Step):
-            raise NoForm("has logits that are no product of queries and keys")
+            raise NoForm("it has logits that are no product of queries and keys")
         if made.operation in PRODUCTS:
             return self.arrive(made, outer)
         if made.operation in MOVES or made.operation in ("maximum", "clamp"):
             return self.follow(made.operands[0], outer)
         go_back = getattr(self, f"_{made.operation}", None)
         if go_back is None:
-            raise NoForm(f"has logits that went through {made.operation}")
+            raise NoForm(f"it has logits that went through {made.operation}")
         return go_back(made, outer)
 
     def arrive(self, product: Step, outer: float) -> Step:
@@ -195,7 +195,7 @@ class _Logits:
         if not isinstance(term, Tensor):
             return  # one number for all keys: the softmax does not see it
         if self.softcap is not None:
-            raise NoForm("adds a position term before its soft cap")
+            raise NoForm("it adds a position term before its soft cap")
         term = term[(None,) * (axes - term.dim())]
         mask, rest = split_mask(_apart(term * outer, self.batch))
         self.hide(~mask)
@@ -228,7 +228,7 @@ class _Logits:
             return self.follow(left, outer * number)
         by_row = as_value(right)
         if by_row.shape[-1] != 1 or self.softcap is not None:
-            raise NoForm("multiplies its logits key by key")
+            raise NoForm("it multiplies its logits key by key")
         by_row = _apart(by_row[(None,) * (made.result.dim() - by_row.dim())], self.batch)
         self.factor = by_row if self.factor is None else self.factor * by_row
         return self.follow(left, outer)
@@ -236,7 +236,7 @@ class _Logits:
     def _div(self, made: Step, outer: float) -> Step:
         number = _number(made.operands[1])
         if not number:
-            raise NoForm("divides its logits by more than a number")
+            raise NoForm("it divides its logits by more than a number")
         return self.follow(made.operands[0], outer / number)
 
     def _neg(self, made: Step, outer: float) -> Step:
@@ -244,7 +244,7 @@ class _Logits:
 
     def _tanh(self, made: Step, outer: float) -> Step:
         if self.softcap is not None or self.factor is not None:
-            raise NoForm("caps its logits twice")
+            raise NoForm("it caps its logits twice")
         self.softcap = outer
         return self.follow(made.operands[0], outer)
 
@@ -262,7 +262,7 @@ class _Logits:
     def _replaced(self, made: Step, source: Any, hidden: Tensor, filler: Any, outer: float) -> Step:
         number = _number(filler)
         if number is None or number * outer > HIDDEN_BELOW:
-            raise NoForm("replaces some of its logits")
+            raise NoForm("it replaces some of its logits")
         frame = hidden[(None,) * (made.result.dim() - hidden.dim())]
         self.hide(_apart(frame.bool(), self.batch))
         return self.follow(source, outer)
@@ -319,7 +319,7 @@ def _by_letters(
     columns = [x for x in b if x not in a]
     shared = [x for x in out if x in a and x in b]
     if not (arrow and comma) or [len(inner), len(rows), len(columns)] != [1, 1, 1]:
-        raise NoForm(f"multiplies as {letters}")
+        raise NoForm(f"it multiplies as {letters}")
 
     def ordered(tensor: Tensor, have: str, want: list[str]) -> Tensor:
         return tensor.permute([have.index(x) for x in want])
@@ -338,7 +338,7 @@ def _apart(tensor: Tensor, batch: int) -> Tensor:
     if tensor.dim() == 3:
         return tensor[None] if tensor.shape[0] == 1 else tensor.unflatten(0, (batch, -1))
     if tensor.dim() != 4:
-        raise NoForm(f"works on {tensor.dim()} axes, not on batch, head, query and key")
+        raise NoForm(f"it works on {tensor.dim()} axes, not on batch, head, query and key")
     return tensor
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -49,6 +50,13 @@ NAMES = {
 # large model): nothing leads through them, and they would cost memory.
 WIDEST = 512
 LONGEST = 512  # steps that may go by without attention
+
+# torch's own function, but for the check that would hand it over to a mode instead of running it.
+MULTIHEAD = FunctionType(
+    (_multihead := nn.functional.multi_head_attention_forward).__code__,
+    {**_multihead.__globals__, "has_torch_function": lambda tensors: False},
+    argdefs=_multihead.__defaults__,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +126,7 @@ class Trace(TorchFunctionMode):
     ) -> Any:
         if func is nn.functional.multi_head_attention_forward and not self.resting:
             with self:  # its parts are what there is to see
-                return func(*args, **(kwargs or {}))
+                return MULTIHEAD(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
         name = _name(func)
         if name in FOLLOWED and not self.resting:

@@ -20,7 +20,7 @@ TOLERANCE = {  # relative to the largest output of the call
 
 
 class Unconfirmed(Exception):  # noqa: N818 - what is known, in a sentence
-    """What was read does not give the model's output; a message to follow a module's name."""
+    """What was read does not give the model's output; told in a clause."""
 
 
 def confirmed_error(call: AttentionCall, real: Tensor) -> float:
@@ -32,7 +32,7 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     expected = (call.value.shape[0], call.n[0], call.heads, call.d_v)
     if tuple(real.shape) != expected:
         raise Unconfirmed(
-            f"returns attention of shape {tuple(real.shape)}, "
+            f"its attention returns the shape {tuple(real.shape)}, "
             f"not (batch, query, head, d_v) = {expected}, so it cannot be verified"
         )
     rows = torch.linspace(0, call.n[0] - 1, min(call.n[0], ROWS_CHECKED), device=real.device).long()
@@ -41,8 +41,8 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     error = float((computed - shown).masked_fill(~seen, 0.0).abs().max())
     if not error <= TOLERANCE[call.value.dtype] * float(real.nan_to_num().abs().max()):
         raise Unconfirmed(
-            f"cannot be shown: attention recomputed from what it was given differs from the "
-            f"model's own output by {error:.2g}, so it would not be the truth"
+            "attention recomputed from what it was given differs from the model's own output by "
+            f"{error:.2g}, so it would not be the truth about this model"
         )
     return error
 

@@ -65,7 +65,7 @@ def unrotated_as_rotated(self, given, original=capturing._Recorder._from_interfa
 
 def each_module_once(self, arguments, output, original=capturing._Recorder.note):
     paths = {call.module for call in self.calls}
-    if self.layers.paths[id(arguments.module)] not in paths:
+    if self.places.paths[id(arguments.module)] not in paths:
         original(self, arguments, output)
 
 

@@ -33,7 +33,7 @@ class Place:
 
 
 @dataclass
-class Layers:
+class Places:
     """Gives each call of a run its place; lives as long as that run."""
 
     model: PreTrainedModel
@@ -75,14 +75,20 @@ class Layers:
     ) -> tuple[UnreadLayer, ...]:
         """Layers without a call, each with its reason, in the order of the model.
 
+        `failures` holds, by module, a clause that says why its calls cannot be shown.
         Only stacks in which something is known are looked at: a convolution before the first
         layer is no layer without attention.
         """
-        told = [UnreadLayer(p.layer, p.tower, p.module, why) for p, why in failures.values()]
+        told = [
+            UnreadLayer(place.layer, place.tower, place.module, _sentence(clause))
+            for place, clause in failures.values()
+        ]
         towers = {call.module: call.tower for call in calls}
         towers |= {layer.module: layer.tower for layer in told}
         silent = [
-            UnreadLayer(number, self._tower(stack, towers), path, why_no_attention(layer, number))
+            UnreadLayer(
+                number, self._tower(stack, towers), path, _sentence(why_no_attention(layer))
+            )
             for stack, layers in self._stacks(towers)
             for number, layer in enumerate(layers)
             if not _any_below(path := f"{stack}.{number}", towers)
@@ -104,6 +110,10 @@ class Layers:
             if _any_below(path, known) or other_attention(module):
                 stacks.append((path, module))
         return stacks
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[0].upper()}{clause[1:]}."
 
 
 def _any_below(path: str, known: Iterable[str]) -> bool:
