@@ -58,7 +58,7 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
     calls = recorder.readable()
     if not calls:
         raise UnreadableModel(recorder.why_nothing())
-    unread = recorder.places.unread(calls, recorder.failures)
+    unread = recorder.places.unread(calls, recorder.failures, recorder.trace.used)
     return Capture(model.config.model_type, calls, unread)
 
 
@@ -117,6 +117,8 @@ class _Recorder:
 
     def note(self, arguments: Arguments, output: Tensor) -> None:
         """Take one call of the attention interface."""
+        if self._runs_over_depth(arguments):
+            return
         with self.trace.rest():
             place = self.places.place(arguments.module)
             with self._told(place):
@@ -161,6 +163,11 @@ class _Recorder:
             self._fail(place, str(why))
         except Exception:  # anything may be met in a model that nobody has tried
             self._fail(place, "it computes attention in steps that attnviz cannot follow")
+
+    def _runs_over_depth(self, given: Arguments) -> bool:
+        """Whether a learned query looks at earlier layers, once for each token, not at tokens."""
+        tokens = self.inputs.get("input_ids", torch.empty(0, 0)).shape[-1]
+        return given.query.shape[2] == 1 < tokens == given.query.shape[1] == given.key.shape[1]
 
     def _from_interface(self, given: Arguments) -> dict[str, Any]:
         mask, bias = self._mask_and_bias(given)
@@ -283,7 +290,9 @@ class _Recorder:
         """The calls, without those of modules that compute one attention in several pieces."""
         for path, run in groupby(self.calls, lambda call: call.module):
             calls = [call for call in run if call.read_at == "operations"]
-            if len(calls) > 1 and any(call.n[0] != call.n[1] for call in calls):
+            sizes = {call.n for call in calls}
+            # Two sequences that look at each other are no pieces: n × m and m × n.
+            if len(calls) > 1 and any(n != m and (m, n) not in sizes for n, m in sizes):
                 first = calls[0]
                 place = Place(path, first.layer, first.tower, first.kind)
                 self._fail(place, "it computes its attention in blocks, none of which is whole")

@@ -14,30 +14,46 @@ from transformers import PretrainedConfig, PreTrainedModel
 Tower = Literal["decoder", "encoder", "text", "vision", "audio"]
 Kind = Literal["self", "cross"]
 
-CROSS = re.compile(r"cross|encoder_attn|encdecattention", re.IGNORECASE)
-AUDIO_INPUTS = {"input_features", "input_values"}
+CROSS = re.compile(
+    r"cross|encoder_attn|encdecattention|encoder_decoder_att|x_attn|fusion|bimultihead",
+    re.IGNORECASE,
+)
+# What the parts of a path say of the tower, the first that fits; else what the model takes in.
+TOWERS: dict[str, Tower] = {
+    r"vision|visual|image": "vision",
+    r"decoder": "decoder",
+    r"^text": "text",
+    r"audio|speech|acoustic": "audio",
+}
+MAIN_INPUTS: dict[str, Tower] = {
+    "pixel_values": "vision",
+    "pixel_values_videos": "vision",
+    "flattened_patches": "vision",
+    "input_features": "audio",
+    "input_values": "audio",
+}
 
 
 def kind_of(path: str, module: nn.Module) -> Kind:
     """Whether the keys come from another sequence than the queries."""
-    cross = CROSS.search(path) or getattr(module, "is_cross_attention", False)
-    return "cross" if cross else "self"
+    cross = CROSS.search(path) or CROSS.search(type(module).__name__)
+    return "cross" if cross or getattr(module, "is_cross_attention", False) else "self"
 
 
 def tower_of(model: PreTrainedModel, path: str, module: nn.Module) -> Tower:
     """The part of the model that the attention module at this path belongs to."""
     parts = path.lower().split(".")
-    if any("vision" in part for part in parts) or model.main_input_name == "pixel_values":
-        return "vision"
-    if any(part.startswith("text") for part in parts):
-        return "text"
-    if any("decoder" in part for part in parts):
-        return "decoder"
-    if any("audio" in part for part in parts) or model.main_input_name in AUDIO_INPUTS:
-        return "audio"
+    for pattern, tower in TOWERS.items():
+        if any(re.search(pattern, part) for part in parts):
+            return tower
+    is_causal = bool(getattr(module, "is_causal", False))
+    if any(part.startswith("language") for part in parts):
+        return "decoder" if is_causal else "text"
+    if model.main_input_name in MAIN_INPUTS:
+        return MAIN_INPUTS[model.main_input_name]
     if any("encoder" in part for part in parts):
         return "decoder" if getattr(model.config, "is_decoder", False) else "encoder"
-    return "decoder" if getattr(module, "is_causal", False) else "encoder"
+    return "decoder" if is_causal else "encoder"
 
 
 def layer_of(path: str, module: nn.Module) -> int | None:
@@ -188,7 +204,7 @@ OTHER_ATTENTION = {
     r"Longformer\w*SelfAttention|LEDEncoderSelfAttention": (
         "its attention runs in a band: each query's softmax covers a window of keys, not all"
     ),
-    r"LongT5(Local|TransientGlobal)Attention": (
+    r"LongT5(Local|TransientGlobal)Attention|PegasusX\w*LocalAttention": (
         "its attention runs in blocks: each query's softmax covers the keys of its "
         "neighbourhood, not all"
     ),
@@ -221,6 +237,17 @@ def other_attention(module: nn.Module) -> str | None:
     return None
 
 
-def why_no_attention(layer: nn.Module) -> str:
+def has_attention(module: nn.Module) -> bool:
+    """Whether any part of this module calls itself attention."""
+    return any("Attention" in type(part).__name__ for part in module.modules())
+
+
+def why_no_attention(layer: nn.Module, ran: bool = True) -> str:
     """Why a layer shows nothing, in a clause."""
-    return other_attention(layer) or "it computes no softmax attention on this input"
+    if known := other_attention(layer):
+        return known
+    if not has_attention(layer):
+        return "it has no softmax attention"
+    if not ran:
+        return "it takes no part in what the model computes on this input"
+    return "its attention is computed in steps that attnviz cannot follow"

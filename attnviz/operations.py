@@ -74,10 +74,14 @@ def _left(product: Step) -> Any:
 
 
 def _softmax_behind(made: Any) -> Step | None:
-    """The softmax whose result this is, moved about at most."""
-    while isinstance(made, Step) and made.operation in MOVES:
+    """The softmax whose result this is, moved about at most, or with hidden keys at zero."""
+    while isinstance(made, Step) and (made.operation in MOVES or _zeroes(made)):
         made = made.operands[0]
     return made if isinstance(made, Step) and made.operation in SOFTMAX else None
+
+
+def _zeroes(made: Step) -> bool:
+    return made.operation == "masked_fill" and _number(made.operands[2]) == 0
 
 
 def _fused(step: Step) -> OwnAttention:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import FrameType
 
@@ -14,6 +14,7 @@ from attnviz.attention_call import AttentionCall, UnreadLayer
 from attnviz.families import (
     Kind,
     Tower,
+    has_attention,
     kind_of,
     layer_of,
     other_attention,
@@ -71,11 +72,15 @@ class Places:
         return self.model
 
     def unread(
-        self, calls: Iterable[AttentionCall], failures: dict[str, tuple[Place, str]]
+        self,
+        calls: Iterable[AttentionCall],
+        failures: dict[str, tuple[Place, str]],
+        used: Collection[int],
     ) -> tuple[UnreadLayer, ...]:
         """Layers without a call, each with its reason, in the order of the model.
 
-        `failures` holds, by module, a clause that says why its calls cannot be shown.
+        `failures` holds, by module, a clause that says why its calls cannot be shown; `used`
+        the ids of the parameters that took part in the run.
         Only stacks in which something is known are looked at: a convolution before the first
         layer is no layer without attention.
         """
@@ -87,7 +92,10 @@ class Places:
         towers |= {layer.module: layer.tower for layer in told}
         silent = [
             UnreadLayer(
-                number, self._tower(stack, towers), path, _sentence(why_no_attention(layer))
+                number,
+                self._tower(stack, towers),
+                path,
+                _sentence(why_no_attention(layer, _took_part(layer, used))),
             )
             for stack, layers in self._stacks(towers)
             for number, layer in enumerate(layers)
@@ -107,13 +115,18 @@ class Places:
             inside = any(path.startswith(f"{stack}.") for stack, _ in stacks)
             if inside or not isinstance(module, nn.ModuleList):
                 continue
-            if _any_below(path, known) or other_attention(module):
+            if _any_below(path, known) or other_attention(module) or has_attention(module):
                 stacks.append((path, module))
         return stacks
 
 
 def _sentence(clause: str) -> str:
     return f"{clause[0].upper()}{clause[1:]}."
+
+
+def _took_part(layer: nn.Module, used: Collection[int]) -> bool:
+    """Whether a parameter did; one on the meta device was swapped for another in the run."""
+    return any(p.is_meta or id(p) in used for p in layer.parameters())
 
 
 def _any_below(path: str, known: Iterable[str]) -> bool:

@@ -106,6 +106,7 @@ class Trace(TorchFunctionMode):
         self.steps: dict[int, Step] = {}
         self.older: dict[int, Step] = {}
         self.filled: dict[int, dict[int, tuple[Tensor, Any]]] = {}
+        self.used: set[int] = set()  # ids of parameters that took part
         self.resting = False
 
     @contextmanager
@@ -128,6 +129,7 @@ class Trace(TorchFunctionMode):
             with self:  # its parts are what there is to see
                 return MULTIHEAD(*args, **(kwargs or {}))
         result = func(*args, **(kwargs or {}))
+        self.used.update(id(x) for x in args if type(x) is nn.Parameter)
         name = _name(func)
         if name in FOLLOWED and not self.resting:
             self._keep(name, func, args, kwargs or {}, result)
@@ -136,6 +138,8 @@ class Trace(TorchFunctionMode):
     def _keep(self, name: str, func: Callable, args: tuple, options: dict, result: Any) -> None:
         if len(self.steps) > LONGEST:
             self.age()
+        if name == "einsum" and len(args) == 2 and isinstance(args[1], (list, tuple)):
+            args = (args[0], *args[1])
         operands = self.traced([*args, *_by_name(name, args, options)])
         options = {key: self.traced(value) for key, value in options.items()}
         several = isinstance(result, (tuple, list))

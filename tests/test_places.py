@@ -81,7 +81,7 @@ def test_layers_without_a_call_are_named_with_their_reason():
     model = Model(nn.ModuleList([Layer(mixer=part) for part in parts]))
     places = Places(model)
     failed = places.place(model.layers[0].mixer)
-    unread = places.unread([], {failed.module: (failed, "It cannot.")})
+    unread = places.unread([], {failed.module: (failed, "it cannot")}, used=())
     assert [(layer.layer, layer.module) for layer in unread] == [
         (0, "layers.0.mixer"),
         (1, "layers.1"),
