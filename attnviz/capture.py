@@ -165,9 +165,9 @@ class _Recorder:
             self._fail(place, "it computes attention in steps that attnviz cannot follow")
 
     def _runs_over_depth(self, given: Arguments) -> bool:
-        """Whether a learned query looks at earlier layers, once for each token, not at tokens."""
+        """Whether learned queries look at earlier layers, apart for each token, not at tokens."""
         tokens = self.inputs.get("input_ids", torch.empty(0, 0)).shape[-1]
-        return given.query.shape[2] == 1 < tokens == given.query.shape[1] == given.key.shape[1]
+        return given.key is given.value and given.query.shape[1] == tokens
 
     def _from_interface(self, given: Arguments) -> dict[str, Any]:
         mask, bias = self._mask_and_bias(given)
