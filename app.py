@@ -3,7 +3,8 @@
 import streamlit as st
 
 START = st.Page("pages/start.py", title="Start", default=True)
+WHAT_WAS_READ = st.Page("pages/what_was_read.py", title="What was read")
 
-page = st.navigation([START], position="top")
+page = st.navigation([START, WHAT_WAS_READ], position="top")
 st.set_page_config(page_title="attnviz", layout="wide", initial_sidebar_state="collapsed")
 page.run()

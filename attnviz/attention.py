@@ -19,6 +19,16 @@ def scores(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "que
     return equation.scores(query, call.key[batch, call.kv_head(head)].float())
 
 
+def scores_unrotated(
+    call: AttentionCall, head: int, batch: int = 0
+) -> Float[Tensor, "query key"] | None:
+    """q·k of one head before its rotary position encoding, None where nothing was rotated."""
+    if call.query_unrotated is None or call.key_unrotated is None:
+        return None
+    query = call.query_unrotated[batch, head].float()
+    return equation.scores(query, call.key_unrotated[batch, call.kv_head(head)].float())
+
+
 def logits(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
     """What enters the softmax of one head; −∞ where a key is hidden."""
     return equation.logits(
@@ -31,7 +41,12 @@ def logits(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "que
 
 
 def weights(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
-    """Softmax of the logits; a row sums to 1, or less where a learned sink takes the rest."""
+    """Softmax of the logits; a row sums to 1, or less where a learned sink takes the rest.
+
+    Where a model offers no queries and keys as such, its own weights.
+    """
+    if call.observed_weights is not None:
+        return call.observed_weights[batch, head].float()
     sinks = None if call.sinks is None else call.sinks[head].float()
     return equation.weights(logits(call, head, batch), sinks)
 

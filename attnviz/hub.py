@@ -7,15 +7,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attnviz.memory import account, fits, stored_dtype
 from attnviz.model_folder import (
     WEIGHTS,
     check_config,
     check_files,
-    check_memory,
     file_names,
-    quiet_and_alone,
     weight_files,
 )
+from attnviz.quiet import quiet_and_alone
 from attnviz.refusals import ModelNotLoaded, refusal
 
 if TYPE_CHECKING:
@@ -99,7 +99,14 @@ def _check_offer(name: str, info: ModelInfo) -> list[str]:
         check_config(name, config)
     weights = [file for file in sizes if re.fullmatch(r"model.*\.safetensors", file)]
     weights = [WEIGHTS] if WEIGHTS in sizes else weights
-    # Without the hub's own count, two bytes a parameter, as most are stored.
-    count = info.safetensors.total if info.safetensors else sum(sizes[f] for f in weights) // 2
-    check_memory(name, count)
+    _check_offered_size(name, info, sum(sizes[file] for file in weights))
     return weights + [file for file in sizes if DOWNLOADED.fullmatch(file)]
+
+
+def _check_offered_size(name: str, info: ModelInfo, size: int) -> None:
+    """Raise `ModelNotLoaded` if a download would not fit into memory as it is stored."""
+    # Without the hub's own count, two bytes a parameter, as most are stored.
+    counts = info.safetensors.parameters if info.safetensors else {"BF16": size // 2}
+    parameters, dtype = sum(counts.values()), stored_dtype(counts)
+    if not fits(parameters, dtype):
+        raise refusal("too large to download", name, **account(parameters, dtype))

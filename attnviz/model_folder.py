@@ -1,7 +1,6 @@
 """A model as a folder in Hugging Face format: what it must hold, and how it is read.
 
-No code that comes with a model is run, no pickle file is opened, and no weight is shown that
-was not in a file.
+No code that comes with a model is run, and no pickle file is opened.
 """
 
 from __future__ import annotations
@@ -9,14 +8,15 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
+from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attnviz.refusals import gigabytes, quoted, refusal
+from attnviz.loading import OFFLINE, Stored, build
+from attnviz.memory import stored_dtype
+from attnviz.refusals import quoted, refusal
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -28,12 +28,8 @@ PICKLED = re.compile(r".*\.(bin|pt|pth|ckpt|h5|msgpack)")
 VOCABULARY = re.compile(
     r"tokenizer\.json|tekken\.json|vocab.*\.(json|txt|bpe)|.*\.(model|spm|tiktoken)"
 )
-CONTAINER_LIMITS = (  # of control groups, version 2 and 1
-    "/sys/fs/cgroup/memory.max",
-    "/sys/fs/cgroup/memory/memory.limit_in_bytes",
-)
-HEADROOM = 1.2  # what a run needs on top of the weights
-OFFLINE: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+LAYERS = re.compile(r"(.*_)?(layers?|depths?)")
+MANY_LAYERS = 1000  # no model has more, whatever number of tensors it has
 
 
 def check_folder(name: str, folder: Path) -> None:
@@ -42,7 +38,6 @@ def check_folder(name: str, folder: Path) -> None:
         raise refusal("no folder", name)
     check_files(name, file_names(folder))
     check_config(name, _json(name, folder / CONFIG))
-    check_memory(name, sum(_parameters(name, file) for file in weight_files(name, folder)))
 
 
 def file_names(folder: Path) -> set[str]:
@@ -75,30 +70,9 @@ def check_config(name: str, config: dict[str, Any]) -> None:
         raise refusal("code", name)
     if not known:
         raise refusal("type", name, kind=quoted(kind), version=transformers.__version__)
-    if config.get("quantization_config"):
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    if any(part.get("quantization_config") for part in parts):
         raise refusal("quantised", name)
-
-
-def check_memory(name: str, parameters: int) -> None:
-    """Raise `ModelNotLoaded` if so many parameters in float32 do not fit into free memory."""
-    needed, free = int(4 * parameters * HEADROOM), free_memory()
-    if free is not None and needed > free:
-        raise refusal("too large", name, needed=gigabytes(needed), free=gigabytes(free))
-
-
-def free_memory() -> int | None:
-    """Return the bytes that this process may still take, None where nothing says."""
-    limits = []
-    with suppress(OSError, AttributeError):  # each of these is missing on some system
-        page = os.sysconf("SC_PAGE_SIZE")
-        limits.append(os.sysconf("SC_PHYS_PAGES") * page)
-        available = re.search(r"MemAvailable:\s+(\d+)", Path("/proc/meminfo").read_text())
-        limits += [1024 * int(available[1])] if available else []
-        used = int(Path("/proc/self/statm").read_text().split()[1]) * page
-        for file in filter(os.path.exists, CONTAINER_LIMITS):
-            limit = Path(file).read_text().strip()
-            limits.append(int(limit) - used if limit.isdecimal() else limits[0])
-    return min(limits, default=None)
 
 
 def _json(name: str, file: Path) -> dict[str, Any]:
@@ -121,77 +95,55 @@ def weight_files(name: str, folder: Path) -> list[Path]:
     return [folder / file for file in sorted(set(parts.values()))]
 
 
-def _parameters(name: str, weights: Path) -> int:
-    """Return the number of parameters in a safetensors file, read from its header."""
+def _stored(name: str, folder: Path) -> Stored:
+    """Return what the safetensors files hold, read from their headers."""
+    counts: dict[str, int] = {}
+    dtypes: Counter[str] = Counter()
+    for weights in weight_files(name, folder):
+        for key, dtype, shape in _tensors(name, weights):
+            counts[key] = prod(shape)
+            dtypes[dtype] += prod(shape)
+    return Stored(counts, stored_dtype(dtypes), parts=True)
+
+
+def _tensors(name: str, weights: Path) -> Iterator[tuple[str, str, list[int]]]:
+    """Yield name, dtype and shape of each tensor of a safetensors file."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(weights, "np") as tensors:
-            return sum(prod(tensors.get_slice(key).get_shape()) for key in tensors.offset_keys())
+            slices = {key: tensors.get_slice(key) for key in tensors.offset_keys()}
+            yield from ((key, part.get_dtype(), part.get_shape()) for key, part in slices.items())
     except (SafetensorError, FileNotFoundError) as error:
         raise refusal("broken", name, file=weights.name) from error
 
 
-_reading = threading.Lock()
-
-
-@contextmanager
-def quiet_and_alone() -> Iterator[None]:
-    """Keep transformers' messages out of the log; whatever matters is raised or on the card.
-
-    Alone, because its verbosity and the default dtype that it sets belong to the process.
-    """
-    with _reading:
-        from transformers.utils import logging
-
-        level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-        logging.set_verbosity(logging.CRITICAL)
-        logging.disable_progress_bar()
-        try:
-            yield
-        finally:
-            logging.set_verbosity(level)
-            if bars:
-                logging.enable_progress_bar()
+def _check_depth(name: str, config: dict[str, Any], stored: Stored) -> None:
+    """Raise `ModelNotLoaded` if the layers, which are built one by one, would never end."""
+    limit = max(MANY_LAYERS, len(stored.counts))
+    parts = [config, *(part for part in config.values() if isinstance(part, dict))]
+    for layers in (part[key] for part in parts for key in part if LAYERS.fullmatch(key)):
+        if isinstance(layers, int) and layers > limit:
+            raise refusal("too deep", name, layers=f"{layers:,}", held=f"{len(stored.counts):,}")
 
 
 def read_model(name: str, folder: Path) -> PreTrainedModel:
     """Read the model in its own class, or without its head if the head has no weights."""
-    import torch
     from transformers import AutoConfig, AutoModel
 
+    stored = _stored(name, folder)
+    _check_depth(name, _json(name, folder / CONFIG), stored)
     config = AutoConfig.from_pretrained(folder, **OFFLINE)
-    classes: list[Any] = [*_own_class(config), AutoModel]
-    absent: list[str] = []
-    for cls in classes:
-        model, report = cls.from_pretrained(
-            folder,
-            config=config,
-            dtype=torch.float32,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # reported, and refused below
-            **OFFLINE,
-        )
-        random = _random_weights(report)
-        if not random:
-            return model.eval()
-        absent = absent or random
-    raise refusal("misfit", name, weight=absent[0])
+    classes = [*own_class(config), AutoModel]
+    return build(name, folder, classes, config, stored, use_safetensors=True)
 
 
-def _own_class(config: PretrainedConfig) -> list[Any]:
+def own_class(config: PretrainedConfig) -> list[Any]:
     """Return the class that the configuration names, if it is one of transformers."""
     import transformers
 
     cls = getattr(transformers, (config.architectures or [""])[0], None)
     return [cls] if getattr(cls, "config_class", None) is type(config) else []
-
-
-def _random_weights(report: dict[str, Any]) -> list[str]:
-    """Return the weights that no file holds, but for the pooler's: no attention reads those."""
-    names = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
-    return sorted(name for name in names if "pooler" not in name.split("."))
 
 
 def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:

@@ -1,7 +1,7 @@
 """Where models come from: the catalogue, and `load`.
 
-Wherever it is kept, a model is read as a folder in Hugging Face format; one on the hub is first
-copied into the local cache.
+Wherever it is kept, a model is read as a folder in Hugging Face format or as a GGUF file; one
+on the hub is first copied into the local cache.
 """
 
 from __future__ import annotations
@@ -14,20 +14,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from attnviz.gguf_file import GGUF, gguf_at, read_gguf
 from attnviz.hub import cached_names, hub_folder
-from attnviz.model_folder import (
-    WEIGHTS,
-    check_folder,
-    quiet_and_alone,
-    read_model,
-    read_tokenizer,
-)
+from attnviz.model_folder import WEIGHTS, check_folder, read_model, read_tokenizer
+from attnviz.quiet import quiet_and_alone
 from attnviz.refusals import ModelNotLoaded, refusal, told_in_a_sentence
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-__all__ = ["Entry", "LoadedModel", "ModelCard", "ModelNotLoaded", "catalogue", "load"]
+__all__ = [
+    "Entry",
+    "LoadedModel",
+    "ModelCard",
+    "ModelNotLoaded",
+    "catalogue",
+    "fingerprint",
+    "load",
+]
 
 Source = Literal["bundled", "installed", "local", "hub"]
 
@@ -53,20 +57,27 @@ class ModelCard:
     """What a person should know about a loaded model.
 
     `max_tokens` is the number of positions that it can take, None where there is no limit or
-    none is stated. `warning` is a sentence about what looks wrong, None if nothing does.
+    none is stated. `d_model` is the width of what a layer hands to the next, None where the
+    configuration states none. `dtype` is that of the weights, and `placement` says where they
+    are: "memory", or "2 GPUs, memory and disk". `warning` is a sentence about what looks wrong,
+    None if nothing does.
     """
 
     name: str
     title: str
     source: Source
+    model_type: str
     parameters: int
+    d_model: int | None
+    dtype: str
+    placement: str
     max_tokens: int | None
     warning: str | None
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in float32 and evaluation mode, its tokenizer, and its card."""
+    """A model in evaluation mode, its tokenizer, and its card."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -86,15 +97,40 @@ def load(name: str) -> LoadedModel:
 
     Raises `ModelNotLoaded`, whatever the name holds and whatever is wrong with the model. On
     the hub, one request for metadata decides before anything is downloaded.
+
+    Weights are read in float32 where that fits into the free memory, else as they are stored;
+    a model on this machine that does not fit even then is read layer by layer from disk.
     """
     name = _canonical(name)
     with told_in_a_sentence(name):
         entry = _entry(name)
-        folder = _folder(entry)
+        place = _place(entry)
         with quiet_and_alone():
-            check_folder(name, folder)
-            model, tokenizer = read_model(name, folder), read_tokenizer(name, folder)
+            model, tokenizer = _read(name, place)
         return LoadedModel(model, tokenizer, _card(entry, model, tokenizer))
+
+
+def fingerprint(name: str) -> str:
+    """Return a text that is another once a local model was saved again, cheap to ask for."""
+    name = _canonical(name)
+    if _source(name) != "local":
+        return name
+    path = os.path.expanduser(name)
+    try:
+        files = list(os.scandir(path)) if os.path.isdir(path) else [Path(path)]
+        states = sorted((file.name, file.stat()) for file in files)
+    except (OSError, ValueError):  # `load` will say what is wrong
+        return name
+    text = repr([(file, state.st_size, state.st_mtime_ns) for file, state in states])
+    return f"{name} {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+
+
+def _read(name: str, place: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    file = gguf_at(name, place)
+    if file:
+        return read_gguf(name, file)
+    check_folder(name, place)
+    return read_model(name, place), read_tokenizer(name, place)
 
 
 def _canonical(name: str) -> str:
@@ -111,12 +147,13 @@ def _entry(name: str) -> Entry:
 def _source(name: str) -> Source:
     if name in TITLES:
         return "bundled" if name == "bundled" else "installed"
-    local = name.startswith(("/", "./", "../", "~")) or os.path.isdir(name)
-    return "local" if local else "hub"
+    written_as_path = name.startswith(("/", "./", "../", "~"))
+    is_file = name.endswith(GGUF) and os.path.isfile(name)
+    return "local" if written_as_path or is_file or os.path.isdir(name) else "hub"
 
 
-def _folder(entry: Entry) -> Path:
-    """Return the folder that holds the model, downloaded if it must be."""
+def _place(entry: Entry) -> Path:
+    """Return the folder or file that holds the model, downloaded if it must be."""
     if entry.source == "bundled":
         return BUNDLED
     if entry.source == "installed":
@@ -142,10 +179,34 @@ def _card(entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
         name=entry.name,
         title=entry.title,
         source=entry.source,
-        parameters=model.num_parameters(),
+        model_type=model.config.model_type,
+        parameters=_parameters(model),
+        d_model=_d_model(model.config),
+        dtype=str(model.dtype).removeprefix("torch."),
+        placement=_placement(model),
         max_tokens=_max_tokens(model),
         warning=_warning(model, tokenizer),
     )
+
+
+def _parameters(model: PreTrainedModel) -> int:
+    """Count what two names share once; on disk it is no longer the same tensor."""
+    weights, shared = dict(model.named_parameters()), model.all_tied_weights_keys
+    return sum(part.numel() for name, part in weights.items() if shared.get(name) not in weights)
+
+
+def _placement(model: PreTrainedModel) -> str:
+    """Say where the weights are."""
+    places = set(getattr(model, "hf_device_map", {"": "cpu"}).values())
+    gpus = len(places - {"cpu", "disk"})
+    names = [f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"] if gpus else []
+    names += [said for place, said in (("cpu", "memory"), ("disk", "disk")) if place in places]
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _d_model(config: PretrainedConfig) -> int | None:
+    numbers = (_of_text(config, key) for key in ("hidden_size", "d_model", "n_embd", "dim"))
+    return next(filter(None, numbers), None)
 
 
 def _of_text(config: PretrainedConfig, key: str) -> int | None:

@@ -188,7 +188,8 @@ class _Logits:
     def arrive(self, product: Step, outer: float) -> Step:
         """End at the product, which `baddbmm` adds to a bias and multiplies."""
         if product.operation == "baddbmm":
-            self.add_bias(product.operands[0], outer * product.options.get("beta", 1), 3)
+            if beta := product.options.get("beta", 1):  # 0: memory that was never written
+                self.add_bias(product.operands[0], outer * beta, 3)
             outer *= product.options.get("alpha", 1)
         self.scale = outer
         return product

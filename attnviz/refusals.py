@@ -71,8 +71,32 @@ SENTENCES = {
         "in full precision."
     ),
     "too large": (
-        "{name} needs about {needed} of memory in float32 and {free} are free here; choose a "
+        "{name} needs about {needed} of memory in {dtype} and {free} are free here; choose a "
         "smaller model."
+    ),
+    "too large to download": (
+        "{name} needs about {needed} of memory even as it is stored and {free} are free here; "
+        "choose a smaller model, or download it and give its folder, from which it is read layer "
+        "by layer."
+    ),
+    "not in parts": (
+        "{name} does not fit into memory and cannot be read layer by layer, since {weight} is "
+        "in none of its files; choose a smaller model."
+    ),
+    "too deep": (
+        "The config.json of {name} describes {layers} layers, more than its {held} tensors can "
+        "fill; save or download the model again."
+    ),
+    "too wide": (
+        "The configuration of {name} describes {described} numbers and its weights hold {held}; "
+        "save or download the model again."
+    ),
+    "no gguf": (
+        "{name} is a GGUF file, which the package gguf reads; install it with “pip install "
+        "gguf”, or choose another model."
+    ),
+    "several gguf": (
+        "{name} holds several GGUF files; choose one of them, by the path of the file itself."
     ),
     "not json": "The {file} of {name} is not valid JSON; save or download the model again.",
     "index": (
@@ -83,7 +107,7 @@ SENTENCES = {
         "says; save or download the model again."
     ),
     "misfit": (
-        "The weights of {name} do not fit its config.json: {weight} is missing or has another "
+        "The weights of {name} do not fit its configuration: {weight} is missing or has another "
         "shape, and would be random; save or download the model again."
     ),
     "tokenizer": (

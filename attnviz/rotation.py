@@ -16,7 +16,9 @@ from torch import Tensor
 
 from attnviz.trace import JOINS, MOVES, Step, as_value
 
-SAME_LENGTH = {torch.bfloat16: 3e-2, torch.float16: 4e-3}  # relative; else 1e-4
+# Relative, for tables of cosines that were rounded to bfloat16, even if they are float32 now.
+SAME_LENGTH = 1e-2
+SAME_LENGTH_IN_BFLOAT16 = 3e-2
 
 
 @dataclass(frozen=True)
@@ -107,5 +109,5 @@ def _same_lengths(one: Tensor, other: Tensor) -> bool:
         return False
     before, after = (x.norm(dim=-1).double() for x in (one, other))
     factor = after.norm() / before.norm()
-    tolerance = SAME_LENGTH.get(one.dtype, 1e-4) * float(after.max())
-    return bool(((after - factor * before).abs() <= tolerance).all())
+    tolerance = SAME_LENGTH_IN_BFLOAT16 if one.dtype == torch.bfloat16 else SAME_LENGTH
+    return bool(((after - factor * before).abs() <= tolerance * after.max()).all())

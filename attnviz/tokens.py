@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -65,16 +65,21 @@ class Tokens:
 
 
 def tokenize(
-    tokenizer: PreTrainedTokenizerBase, text: str, max_tokens: int | None = None
+    tokenizer: PreTrainedTokenizerBase,
+    text: str,
+    max_tokens: int | None = None,
+    *,
+    as_target: bool = False,
 ) -> Tokens:
     """Cut a text into tokens, with the special tokens that the tokenizer itself adds.
 
+    Some tokenizers cut what an encoder–decoder shall write in a way of its own: `as_target`.
     Half a surrogate pair, which only a browser can send, becomes U+FFFD in `Tokens.text`.
     Raises `UnusableText` if there is nothing to read, more than `MAX_CHARACTERS` characters,
     or more than `max_tokens` tokens.
     """
     text = _checked(text)
-    encoding = _encode(tokenizer, text)
+    encoding = _encode(tokenizer, text, "text_target" if as_target else "text")
     ids = tuple(encoding.input_ids)
     _check_length(len(ids), max_tokens)
     lost = _unknown_id(tokenizer)
@@ -84,6 +89,35 @@ def tokenize(
     labels, pieces = _labels(spellings)
     words = _words(tokenizer, encoding, spellings, special)
     return Tokens(text, ids, labels, words, special, unknown, pieces)
+
+
+def from_ids(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> Tokens:
+    """Return tokens that a model wrote or was given, not cut from a text."""
+    lost, reserved = _unknown_id(tokenizer), set(tokenizer.all_special_ids)
+    unknown = tuple(i == lost for i in ids)
+    special = tuple(i in reserved and i != lost for i in ids)
+    spellings = _spellings(tokenizer, ids)
+    labels, pieces = _labels(spellings)
+    known = len(tokenizer)
+    written = [i for i, apart in zip(ids, special, strict=True) if not apart and i < known]
+    words = tuple(_words_between_spaces(spellings, special))
+    return Tokens(
+        str(tokenizer.decode(written)), tuple(ids), labels, words, special, unknown, pieces
+    )
+
+
+def named(labels: Sequence[str], special: Sequence[bool] | None = None) -> Tokens:
+    """Return positions that stand for no text, such as patches of a picture, under these names."""
+    size = len(labels)
+    return Tokens(
+        text="",
+        ids=tuple(range(size)),
+        labels=tuple(labels),
+        words=(None,) * size,
+        special=tuple(special or [False] * size),
+        unknown=(False,) * size,
+        pieces=("",) * size,
+    )
 
 
 def model_inputs(tokens: Tokens) -> dict[str, torch.Tensor]:
@@ -105,12 +139,12 @@ def _checked(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> Any:
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str, given_as: str) -> Any:
     """Run the tokenizer; some files ask for cutting and padding, which would show as tokens."""
     unreadable = "This model's tokenizer finds nothing to read in this text. Try other words."
     try:
         encoding = tokenizer(
-            text,
+            **{given_as: text},
             return_special_tokens_mask=True,
             truncation=False,
             padding=False,
@@ -165,13 +199,17 @@ def _words(
     if tokenizer.is_fast and _spelling(tokenizer) is not _from_metaspace:
         own = zip(encoding.word_ids(), special, strict=True)
         return tuple(None if apart else word for word, apart in own)
-    words: list[int | None] = []
+    return tuple(_words_between_spaces(spellings, special))
+
+
+def _words_between_spaces(
+    spellings: Sequence[bytes], special: Sequence[bool]
+) -> Iterator[int | None]:
     word, before = -1, True
     for spelling, apart in zip(spellings, special, strict=True):
         word += not apart and (before or spelling[:1].isspace())
-        words.append(None if apart else word)
+        yield None if apart else word
         before = apart
-    return tuple(words)
 
 
 # --- what a token holds
@@ -181,9 +219,10 @@ def _spellings(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[b
     """Return the UTF-8 bytes that each token stands for; added tokens stand for themselves."""
     spelling = _spelling(tokenizer)
     added = tokenizer.added_tokens_decoder
-    tokens: list[str] = tokenizer.convert_ids_to_tokens(list(ids))  # type: ignore[assignment]
+    tokens: list[str | None] = tokenizer.convert_ids_to_tokens(list(ids))  # type: ignore[assignment]
     return [
-        str(added[i]).encode() if i in added else spelling(token)
+        # A model may know more numbers than its tokenizer, and write one of them.
+        f"#{i}".encode() if token is None else str(added.get(i, "")).encode() or spelling(token)
         for i, token in zip(ids, tokens, strict=True)
     ]
 

@@ -26,7 +26,7 @@ class Unconfirmed(Exception):  # noqa: N818 - what is known, in a sentence
 def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     """Largest difference between recomputed rows and the real output (batch query head d_v).
 
-    Rows that see no key, such as those of padding, are left out. Raises `Unconfirmed` where
+    Rows of padding are left out. Raises `Unconfirmed` where
     the shape differs or the difference is beyond the tolerance of the model's precision.
     """
     expected = (call.value.shape[0], call.n[0], call.heads, call.d_v)
@@ -36,9 +36,10 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
             f"not (batch, query, head, d_v) = {expected}, so it cannot be verified"
         )
     rows = torch.linspace(0, call.n[0] - 1, min(call.n[0], ROWS_CHECKED), device=real.device).long()
-    computed, seen = _recomputed(call, rows)
-    shown = real[:, rows].transpose(1, 2).float()
-    error = float((computed - shown).masked_fill(~seen, 0.0).abs().max())
+    difference = _recomputed(call, rows) - real[:, rows].transpose(1, 2).float()
+    if call.query_padding is not None:
+        difference = difference.masked_fill(call.query_padding[:, None, rows, None], 0.0)
+    error = float(difference.abs().max())
     if not error <= TOLERANCE[call.value.dtype] * float(real.nan_to_num().abs().max()):
         raise Unconfirmed(
             "attention recomputed from what it was given differs from the model's own output by "
@@ -47,8 +48,8 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     return error
 
 
-def _recomputed(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs (batch, head, row, d_v) of some query rows, and whether such a row sees a key.
+def _recomputed(call: AttentionCall, rows: Tensor) -> Tensor:
+    """Outputs (batch, head, row, d_v) of some query rows.
 
     The rows of all heads that share a key and value head are stacked, so that neither keys nor
     values are copied.
@@ -69,7 +70,7 @@ def _recomputed(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
     if weights is None:
         weights = _weights(call, stacked)
     outputs = equation.output(weights.float(), call.value.float())
-    return unstacked(outputs), unstacked(weights.any(-1, keepdim=True))
+    return unstacked(outputs)
 
 
 def _weights(call: AttentionCall, stacked: Callable) -> Tensor:

@@ -13,34 +13,57 @@ st.markdown(
 )
 st.latex(r"\mathrm{weights}=\mathrm{softmax}\left(\frac{q\cdot k}{\sqrt{d_k}}\right)")
 
-for complaint in selection.complaints():
-    st.warning(look.plain(complaint))
+from attnviz.ui import controls, draws, figures, readings, sentences  # noqa: E402 - after the first text
+from attnviz.ui.draws import Draw  # noqa: E402
+from attnviz.ui.heads import Head, head  # noqa: E402
 
-from attnviz.ui import controls, figures, readings, sentences  # noqa: E402 - after the first text
 
-
-def real_head(model: str, text: str) -> readings.Head | None:
-    """What a head of a real model does with the text."""
+def read() -> tuple[readings.Asked, readings.Reading] | None:
+    """Let the chosen model read what it takes: a text, a target, a picture."""
+    chosen = controls.chosen()
     try:
-        with st.spinner("The model reads the text"):
-            reading = readings.served(model, text)
+        with st.spinner("The model is loaded"):
+            needs = readings.needs(chosen.model)
+        asked = controls.asked(needs)
+        with st.spinner("The model reads"):
+            reading = readings.served(asked)
     except readings.NotServed as problem:
         st.error(look.plain(str(problem)))
         return None
-    if reading.warning:
-        st.warning(look.plain(reading.warning))
-    if example := example_of(text):
-        st.caption(f"What to look for: {example.see}")
-    layer, index, query = controls.layer_head_and_query(reading)
-    head = readings.head(model, text, layer, index)
-    st.subheader(look.plain(sentences.headline(head, query)))
-    st.markdown(look.plain(sentences.against_the_column(head, query)))
-    figures.head_picture(head, query)
-    figures.head_tables(head, query)
-    return head
+    with st.container():  # which keeps its place on the page, whatever is in it
+        if reading.warning:
+            st.warning(look.plain(reading.warning))
+        for remark in sentences.remarks(reading):
+            st.caption(look.plain(remark))
+        if needs.text and (example := example_of(asked.text)):
+            st.caption(f"What to look for: {example.see}")
+    return asked, reading
 
 
-def playground(head: readings.Head | None) -> readings.Draw:
+def real_head() -> Head | None:
+    """What a head of a real model does with what it reads."""
+    read_now = read()
+    if read_now is None:
+        return None
+    asked, reading = read_now
+    with st.container():
+        part = controls.part(reading)
+        places = look.row_of_fields()
+        whole = head(asked, part, *controls.layer_and_head(reading, part, places))
+        shown = controls.without_first(whole)
+        query = controls.query(shown, places[2])
+    st.subheader(look.plain(sentences.headline(shown, query)))
+    st.markdown(look.plain(sentences.against_the_column(shown, query)))
+    figures.head_picture(shown, query)
+    with st.container():
+        controls.hide_first(whole)
+        for told in sentences.about(shown, query):
+            st.markdown(look.plain(told))
+    figures.head_tables(asked, shown, query)
+    return shown
+
+
+def playground(head: Head | None) -> Draw:
     """How the variance of q·k grows with d_k."""
     st.subheader("The variance of $q \\cdot k$ is $d_k$")
     st.markdown(
@@ -49,7 +72,7 @@ def playground(head: readings.Head | None) -> readings.Draw:
     )
     d_k = controls.d_k_slider(head)
     n, seed = controls.keys_and_seed()
-    draw = readings.draw(d_k, n, seed)
+    draw = draws.draw(d_k, n, seed)
     figures.score_histogram(draw)
     figures.variance_curve(seed, head)
     if head:
@@ -57,7 +80,7 @@ def playground(head: readings.Head | None) -> readings.Draw:
     return draw
 
 
-def softmax(draw: readings.Draw) -> None:
+def softmax(draw: Draw) -> None:
     """What becomes of one draw under the four divisors."""
     st.subheader("What the softmax makes of it")
     st.markdown(
@@ -70,16 +93,21 @@ def softmax(draw: readings.Draw) -> None:
 
 @st.fragment
 def side_by_side() -> None:
-    """The two sides talk: the head's d_k is where the playground starts."""
+    """The two sides talk: the head's d_k is where the playground starts.
+
+    All fields stand in one fragment: of two changes at once, a browser sends both.
+    """
+    with st.container():
+        for complaint in selection.complaints():
+            st.warning(look.plain(complaint))
+    controls.model_and_text()
     left, right = look.sides()
     with left, look.panel("real", "head"):
-        chosen = controls.chosen()
-        head = real_head(chosen.model, chosen.text)
+        shown = real_head()
     with right, look.panel("synthetic", "playground"):
-        draw = playground(head)
+        draw = playground(shown)
     with look.panel("synthetic", "softmax"):
         softmax(draw)
 
 
-controls.model_and_text()
 side_by_side()

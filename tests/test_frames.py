@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnviz import frames, synthetic
+from attnviz.anatomy import Heads, LayerAnatomy, Scale
 
 WEIGHTS = torch.tensor([[1.0, 0.0, 0.0], [0.25, 0.75, 0.0], [0.5, 0.1, 0.4]])
 
@@ -30,13 +31,52 @@ def test_equal_words_stay_apart():
     assert axis["token"].tolist() == ["the", "cat", "the"]
 
 
-def test_weight_table_has_the_most_weight_first_and_no_hidden_key():
-    tokens = frames.token_axis(["a", "b", "a"])
-    table = frames.weight_table(frames.weight_matrix(WEIGHTS), 2, tokens)
+def test_row_table_has_the_most_weight_first_and_no_hidden_key():
+    keys = frames.token_axis(["a", "b", "a"])
+    matrix = frames.weight_matrix(WEIGHTS)
+    visible = frames.visible_matrix(torch.ones(3, 3).tril().bool())
+    terms = {"score": torch.tensor([3.0, -1.0, 2.0]), "logit": torch.tensor([1.5, -0.5, 1.0])}
+    table = frames.row_table(terms, matrix.loc[2], visible.loc[2], keys)
+    assert list(table.columns) == ["key", "token", "score", "logit", "weight"]
     assert table["key"].tolist() == [0, 2, 1]
     assert table["token"].tolist() == ["a", "a", "b"]
     assert table["weight"].tolist() == pytest.approx([0.5, 0.4, 0.1])
-    assert len(frames.weight_table(frames.weight_matrix(WEIGHTS), 1, tokens)) == 2
+    assert table["score"].tolist() == [3.0, 2.0, -1.0]
+    assert len(frames.row_table(terms, matrix.loc[1], visible.loc[1], keys)) == 2
+
+
+def test_terms_stay_with_their_keys_when_the_first_is_hidden():
+    keys = frames.token_axis(["a", "b", "c"]).iloc[1:]
+    rest = frames.without_first_key(frames.weight_matrix(WEIGHTS))
+    visible = frames.visible_matrix(torch.ones(3, 3, dtype=torch.bool)).iloc[:, 1:]
+    terms = {"score": torch.tensor([3.0, -1.0, 2.0])}
+    table = frames.row_table(terms, rest.loc[2], visible.loc[2], keys)
+    assert table[["key", "token", "score"]].to_numpy().tolist() == [[2, "c", 2.0], [1, "b", -1.0]]
+    assert table["weight"].tolist() == pytest.approx([0.8, 0.2])
+
+
+def test_without_the_first_key_rows_are_divided_by_what_is_left():
+    rest = frames.without_first_key(frames.weight_matrix(WEIGHTS))
+    assert rest.loc[2].to_dict() == pytest.approx({1: 0.2, 2: 0.8})
+    assert rest.loc[1].to_dict() == pytest.approx({1: 1.0, 2: 0.0})
+    assert rest.loc[0].tolist() == [0.0, 0.0]  # nothing was left
+
+
+def test_patch_weights_leave_special_tokens_out():
+    keys = frames.token_axis(["[CLS]", "[REG0]", *"abcdef"], [True, True, *[False] * 6])
+    weights = frames.weight_matrix(torch.arange(8.0)[None] / 28).loc[0]
+    patches = frames.patch_weights(weights, keys, (2, 3))
+    assert patches["patch"].tolist() == list("abcdef")
+    assert patches[["row", "column"]].iloc[4].tolist() == [1, 1]
+    assert patches["weight"].iloc[4] == pytest.approx(6 / 28)
+
+
+def test_distances_are_told_of_a_text_only():
+    weights, visible = torch.full((2, 3), 1 / 3), torch.ones(2, 3, dtype=torch.bool)
+    across = frames.head_statistics(weights, visible, of_a_text=False).set_index("statistic")
+    assert across["mean over queries"].to_dict() == pytest.approx(
+        {"entropy, relative to uniform": 1.0, "effective number of keys": 3.0}
+    )
 
 
 def test_score_histogram_is_a_density_beside_its_prediction():
@@ -81,3 +121,69 @@ def test_head_marks_are_a_row_for_scores_and_one_for_logits():
     marks = frames.head_marks(32, 86.0, 2.7)
     assert marks.set_index("quantity")["variance"].to_dict() == {"scores": 86.0, "logits": 2.7}
     assert set(marks["d_k"]) == {32}
+
+
+def layer(number: int, *, tower: str = "decoder", kind: str = "self", **changes) -> LayerAnatomy:
+    heads = Heads(
+        heads=6,
+        kv_heads=2,
+        d_k=16,
+        d_v=8,
+        scale=Scale("1/√d_k", 0.25),
+        causal=True,
+        position="rotary",
+        softcap=None,
+        sinks=False,
+        norm=True,
+        projections="split",
+        dtype="bfloat16",
+    )
+    fields = {
+        "module": f"layers.{number}",
+        "reach": "global",
+        "window": None,
+        "n": (13, 13),
+        "heads": heads,
+        "max_error": 2e-7,
+        "unread": None,
+    }
+    return LayerAnatomy(number, tower, kind, **(fields | changes))
+
+
+UNREAD = {"heads": None, "max_error": None, "unread": "It has none.", "reach": "linear"}
+
+
+def test_layer_marks_have_a_strip_for_each_tower_and_are_lower_behind_a_window():
+    layers = [
+        layer(0, reach="local", window=5),
+        layer(1),
+        layer(2, **UNREAD),
+        layer(0, kind="cross"),
+    ]
+    marks = frames.layer_marks(layers, chosen=layers[1:2])
+    assert marks["strip"].tolist() == [0, 0, 0, 1]
+    assert marks["layer"].tolist() == [0, 1, 2, 0]
+    assert marks["height"].tolist() == [0.5, 1.0, 1.0, 1.0]
+    assert marks["state"].tolist() == ["read", "read", "not read", "read"]
+    assert marks["chosen"].tolist() == [False, True, False, False]
+    assert marks["name"].tolist() == ["decoder"] * 3 + ["decoder, cross-attention"]
+    assert marks["told"].tolist()[1:3] == ["verified to 2e-07", "It has none."]
+
+
+def test_family_tree_puts_each_key_and_value_head_under_the_middle_of_its_heads():
+    tree = frames.family_tree(6, 2)
+    assert tree["kv_head"].tolist() == [0, 0, 0, 1, 1, 1]
+    for _, family in tree.groupby("kv_head"):
+        assert set(family["below"]) == {family["above"].mean()}
+    alone = frames.family_tree(5, 5)
+    assert alone["above"].tolist() == alone["below"].tolist()
+
+
+def test_layer_table_has_every_layer_with_its_numbers_or_its_reason():
+    table = frames.layer_table([layer(3), layer(4, **UNREAD)])
+    read, unread = table.iloc[0], table.iloc[1]
+    names = ["layer", "heads", "kv_heads", "d_k", "d_v"]
+    assert read[names].tolist() == [3, 6, 2, 16, 8]
+    assert (read["scale"], read["verified to"], read["dtype"]) == (0.25, 2e-7, "bfloat16")
+    assert (unread["not read because"], unread["sees"]) == ("It has none.", "linear")
+    assert np.isnan(unread["heads"])

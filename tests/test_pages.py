@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import saved_models
 import tiny
+import tiny_models
 import torch
 from streamlit.testing.v1 import AppTest
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -25,6 +29,16 @@ def said(app: AppTest) -> str:
     """All words on the page, without the signs that keep Markdown from reading them."""
     parts = [*app.title, *app.subheader, *app.markdown, *app.caption]
     return "\n".join(part.value for part in parts).replace("\\", "")
+
+
+def text_field(app: AppTest):
+    """The text's field; its key changes each time the text is set from elsewhere."""
+    return next(field for field in app.text_area if field.label == "Text")
+
+
+def field(fields, label: str):
+    """The field with this label, of those of one kind."""
+    return next(found for found in fields if found.label == label)
 
 
 def errors(app: AppTest) -> list[str]:
@@ -91,7 +105,7 @@ def test_example_fills_in_its_text():
     app = served(opened())
     app.selectbox(key="example").set_value("A list that repeats")
     served(app.run())
-    assert app.text_area(key="text").value.startswith("seven wolf door")
+    assert text_field(app).value.startswith("seven wolf door")
     assert "“door”" in said(app)
     assert "What to look for" in said(app)
 
@@ -99,7 +113,7 @@ def test_example_fills_in_its_text():
 def test_a_link_restores_the_view():
     app = served(opened(text="Once upon a time", layer="1", head="2", d_k="64", n="4", seed="11"))
     assert app.text_area(key="text").value == "Once upon a time"
-    assert app.number_input(key="layer").value == 1
+    assert app.selectbox(key="layer").value == 1
     assert app.number_input(key="head").value == 2
     assert app.select_slider(key="d_k").value == 64
     assert "seed 11" in said(app)
@@ -194,3 +208,210 @@ def test_a_tokenizer_that_does_not_know_words_is_told(tmp_path):
     tiny.save(tmp_path / "unknown", tiny.llama(), tiny.word_level())
     app = served(opened(model=str(tmp_path / "unknown"), text="Strange words indeed"))
     assert any("cannot be told apart" in w.value.replace("\\", "") for w in app.warning)
+
+
+# --- models of every kind
+
+
+TEXT = "the cat sat on the mat because it was tired"
+
+
+def opened_model(folder: Path, family: str, **parameters: str) -> AppTest:
+    path = saved_models.save(folder / family, family)
+    return opened(**({"model": path, "text": TEXT} | parameters))
+
+
+def row(app: AppTest, name: str):
+    """A table under the figures, opened."""
+    app.session_state[f"numbers_{name}"] = True
+    served(app.run())
+    return app.dataframe[0].value
+
+
+def test_a_translation_has_three_parts(tmp_path):
+    app = served(opened_model(tmp_path, "bart", target="the king was tired"))
+    part = app.radio(key="part")
+    assert part.value == "encoder"
+    assert len(part.options) == 3
+    assert "n = 11 ·" in said(app)
+    part.set_value("cross")
+    served(app.run())
+    assert "n = 5 × 11 ·" in said(app)
+    assert "(cross)" in said(app)
+    assert app.query_params["part"] == "cross"
+    spec = json.dumps([json.loads(c.proto.spec) for c in app.get("vega_lite_chart")])
+    assert "query: the token that looks (target)" in spec
+    assert "key: the token looked at (source)" in spec
+
+
+def test_cross_attention_on_screen_is_the_models_own(tmp_path):
+    link = {"part": "cross", "layer": "1", "head": "3", "query": "2", "target": "a king was tired"}
+    app = served(opened_model(tmp_path, "bart", **link))
+    model = tiny_models.build("bart", "eager")
+    tokenizer = saved_models.small_vocabulary()
+    given = tokenizer(TEXT, return_tensors="pt")
+    labels = tokenizer("a king was tired", return_tensors="pt").input_ids
+    with torch.no_grad():
+        own = model(
+            input_ids=given.input_ids,
+            attention_mask=given.attention_mask,
+            labels=labels,
+            output_attentions=True,
+        ).cross_attentions[1][0, 3, 2]
+    words = [*TEXT.split(), "</s>"]
+    told = f"“king” looks most at “{words[int(own.argmax())]}”: {float(own.max()):.2f}"
+    assert told in said(app)
+
+
+def test_without_a_target_the_models_own_output_is_shown(tmp_path):
+    app = served(opened_model(tmp_path, "t5", part="cross"))
+    assert "The model's own output" in said(app)
+    app.text_input(key="target").set_value("the king")
+    served(app.run())
+    assert "n = 3 × 11 ·" in said(app)
+    assert app.query_params["target"] == "the king"
+
+
+def test_t5_shows_its_bias_and_does_not_divide(tmp_path):
+    app = served(opened_model(tmp_path, "t5"))
+    assert "t5 does not divide by √11" in said(app)
+    table = row(app, "row")
+    assert {"score", "scale", "bias", "logit", "weight"} <= set(table.columns)
+
+
+def test_a_rotary_model_shows_the_product_before_and_after(tmp_path):
+    app = served(opened_model(tmp_path, "llama"))
+    assert "before rotation" in said(app)
+    table = row(app, "row")
+    assert not np.allclose(table["score before rotation"], table["score"])
+
+
+def test_a_hybrid_offers_its_attention_layers_by_true_number(tmp_path):
+    app = served(opened_model(tmp_path, "jamba"))
+    assert app.selectbox(key="layer").options == ["1", "4"]
+    assert app.selectbox(key="layer").value == 1
+    assert "Layers 0, 2, 3 have nothing to show. Each carries a recurrent state" in said(app)
+    app.selectbox(key="layer").set_value(4)
+    served(app.run())
+    assert "jamba · layer 4, head 0" in said(app)
+    assert app.query_params["layer"] == "4"
+
+
+def test_an_unread_layer_in_a_link_gets_its_reason(tmp_path):
+    app = served(opened_model(tmp_path, "jamba", layer="2"))
+    (told,) = [w.value.replace("\\", "") for w in app.warning]
+    assert told.startswith("Layer 2 has nothing to show. It carries a recurrent state")
+    assert told.endswith("Here is layer 1, head 0.")
+
+
+def test_layer_and_head_of_another_part_raise_no_alarm(tmp_path):
+    app = served(opened_model(tmp_path, "bart", layer="2", target="the king"))
+    app.radio(key="part").set_value("decoder")
+    served(app.run())  # its decoder has two layers
+    assert not app.warning
+    assert "layer 0, head 0 (decoder)" in said(app)
+
+
+def test_a_part_that_a_model_has_not_is_told(tmp_path):
+    app = served(opened_model(tmp_path, "gpt2", part="cross"))
+    assert any("Nothing was read in a part “cross”" in w.value for w in app.warning)
+    assert not app.radio
+
+
+@pytest.mark.parametrize("family", ["vit", "dinov2_registers"])
+def test_a_vision_model_needs_no_text(tmp_path, family: str):
+    path = saved_models.save(tmp_path / family, family, text=False)
+    app = served(opened(model=path))
+    assert "reads no text" in said(app)
+    assert "“[CLS]” looks most at “r" in said(app)
+    assert "by its configuration alone" in said(app)
+    assert "4 × 4 patches" in said(app)
+    assert "no place in it: [CLS]" in said(app)
+    assert ("[REG2]" in said(app)) == (family == "dinov2_registers")
+    before = said(app)
+    app.selectbox(key="picture").set_value("shapes")
+    served(app.run())
+    assert app.query_params["picture"] == "shapes"
+    assert said(app) != before
+
+
+def test_a_models_own_image_processor_is_used(tmp_path):
+    settings = {"image_processor_type": "ViTImageProcessor", "size": {"height": 28, "width": 28}}
+    path = saved_models.save(tmp_path / "vit", "vit", text=False, processor=settings)
+    assert "by the model's own image processor" in said(served(opened(model=path)))
+
+
+def test_clip_shows_both_towers(tmp_path):
+    app = served(opened_model(tmp_path, "clip", part="vision"))
+    assert "n = 17 ·" in said(app)
+    assert "looks in the picture" in said(app)
+    app.radio(key="part").set_value("text")
+    served(app.run())
+    assert "n = 11 ·" in said(app)
+    assert "looks in the picture" not in said(app)
+
+
+def test_sound_is_told_in_a_sentence(tmp_path):
+    app = opened_model(tmp_path, "whisper")
+    assert not app.exception
+    assert errors(app)[0].startswith("This model takes sound.")
+
+
+@pytest.mark.parametrize("family", ["mamba", "longformer"])
+def test_no_softmax_over_all_keys_is_told_in_a_sentence(tmp_path, family: str):
+    app = opened_model(tmp_path, family)
+    assert not app.exception
+    (problem,) = errors(app)
+    assert problem.endswith(".")
+    assert "cannot be shown" in problem
+    assert "synthetic · independent Gaussian entries" in said(app)
+
+
+# --- the first token
+
+
+def test_a_sink_is_explained_and_can_be_hidden():
+    app = served(opened(layer="1", head="1"))
+    assert "An attention sink: “<|bos|>”" in said(app)
+    assert "“it” looks most at “<|bos|>”" in said(app)
+    before = row(app, "row")
+    app.toggle(key="hide_first").set_value(True)
+    served(app.run())
+    assert app.query_params["hide_first"] == "1"
+    assert "of what is left of its attention" in said(app)
+    assert "first token hidden, rows renormalised" in said(app)
+    assert "not the model's own" in said(app)
+    rest = before[before["key"] != 0]
+    after = app.dataframe[0].value
+    assert after["key"].tolist() == rest["key"].tolist()
+    np.testing.assert_allclose(after["weight"], rest["weight"] / rest["weight"].sum(), rtol=1e-4)
+
+
+def test_no_sink_is_spoken_of_where_there_is_none():
+    app = served(opened(layer="0", head="2"))
+    assert "sink" not in said(app)
+    assert not app.toggle
+
+
+def test_the_query_that_is_hidden_gives_way_to_another():
+    app = served(opened(layer="1", head="1", query="0", hide_first="1"))
+    assert app.selectbox(key="query").value > 0
+
+
+# --- what a browser still sends
+
+
+def test_an_example_is_not_undone_by_what_the_browser_still_shows():
+    """An action right after the choice of an example brings the fields as they were before it."""
+    app = served(opened(text="My own words", head="3", layer="1"))
+    app.selectbox(key="example").set_value("A list that repeats")
+    served(app.run())
+    stale = {"text": "My own words", "layer": 1, "head": 3, "query": 2}
+    for name, value in stale.items():
+        app.session_state[name] = value
+    field(app.button, "New draw").click()
+    served(app.run())
+    assert text_field(app).value.startswith("seven wolf door")
+    assert app.query_params["text"].startswith("seven wolf door")
+    assert "layer 1, head 0" in said(app)
+    assert "“door” looks most at “gold”" in said(app)

@@ -14,7 +14,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
 
-from attnviz.tokens import MAX_CHARACTERS, UnusableText, model_inputs, tokenize
+from attnviz.tokens import MAX_CHARACTERS, UnusableText, from_ids, model_inputs, named, tokenize
 
 TEXTS = [
     "Seán\n  done",
@@ -337,3 +337,46 @@ def test_importing_is_cheap(module):
     code = f"import sys, json, {module}; print(json.dumps(sorted({heavy} & set(sys.modules))))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert json.loads(found.stdout) == []
+
+
+def test_tokens_from_ids_are_those_of_the_text_they_came_from():
+    tokenizer = tiny.byte_level()
+    cut = tokenize(tokenizer, "The cat sat.")
+    again = from_ids(tokenizer, cut.ids)
+    assert (again.ids, again.labels, again.special) == (cut.ids, cut.labels, cut.special)
+    assert again.text == "The cat sat."
+    assert again.words[0] is None
+    assert again.words[1:3] == (0, 1)
+
+
+def test_a_number_that_the_tokenizer_does_not_know_is_shown_as_it_is():
+    tokens = from_ids(tiny.word_level(), [2, 47, 1])
+    assert tokens.labels == ("cat", "#47", "the")
+    assert tokens.text == "cat the"
+
+
+def test_named_positions_stand_for_no_text():
+    tokens = named(["[CLS]", "r0c0"], [True, False])
+    assert (tokens.labels, tokens.special, tokens.text) == (("[CLS]", "r0c0"), (True, False), "")
+    assert len(tokens) == 2
+    assert named(["0", "1", "2"]).special == (False, False, False)
+
+
+def test_a_target_is_cut_in_the_tokenizers_own_way_for_targets():
+    """Marian and others switch vocabularies: what is asked for decides, not the text."""
+    asked = []
+
+    class Noting:
+        def __init__(self, tokenizer):
+            self.tokenizer = tokenizer
+
+        def __call__(self, **given):
+            asked.append(sorted(given.keys() & {"text", "text_target"}))
+            return self.tokenizer(**given)
+
+        def __getattr__(self, name):
+            return getattr(self.tokenizer, name)
+
+    noting = Noting(tiny.wordpiece())
+    assert tokenize(noting, "the cat", as_target=True).ids == tokenize(noting, "the cat").ids
+    assert asked == [["text_target"], ["text"]]

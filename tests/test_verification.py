@@ -72,9 +72,17 @@ def test_another_shape_is_not_confirmed():
         confirmed_error(call(), output_of(call()).transpose(1, 2))
 
 
-def test_rows_that_see_nothing_do_not_count():
-    read = call()
+def test_rows_of_padding_do_not_count():
+    padding = torch.zeros(BATCH, QUERIES, dtype=torch.bool)
+    padding[:, 0] = True
+    read = call(query_padding=padding)
     output = output_of(read)
-    read = replace(read, mask=read.mask & (torch.arange(QUERIES) > 0)[:, None])
     output[:, 0] = torch.nan
     assert confirmed_error(read, output) < 1e-5
+
+
+def test_hidden_rows_confirm_nothing():
+    read = call()
+    hidden = replace(read, mask=torch.zeros_like(read.mask))
+    with pytest.raises(Unconfirmed):
+        confirmed_error(hidden, output_of(read))

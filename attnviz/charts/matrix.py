@@ -1,6 +1,6 @@
 """One head's weights as a picture: queries down, keys across, 0 to the largest weight.
 
-A picture of n × n cells is one image, not n² marks. The weights themselves travel with it in
+A picture of many cells is one image, not as many marks. The weights themselves travel with it in
 a string of two base-36 digits per cell, thousandths, so that the reading under the pointer
 is a number of the head and not a colour read back.
 """
@@ -19,32 +19,39 @@ from PIL import Image
 
 from attnviz.charts import theme
 
+LABEL_LIMIT = 110  # px of a token's label
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def weight_picture(
-    matrix: pd.DataFrame, tokens: pd.DataFrame, query: int
+    matrix: pd.DataFrame,
+    queries: pd.DataFrame,
+    keys: pd.DataFrame,
+    query: int,
+    *,
+    cross: bool = False,
 ) -> alt.LayerChart | alt.FacetChart:
-    """The picture of a `weight_matrix`, with the row of one query outlined.
+    """The picture of a `weight_matrix`, with the row of one query, given by its position, outlined.
 
     Above it stands the cell under the pointer: query, key and weight, at rest the largest of
-    the outlined row.
+    the outlined row. In cross-attention the axes say which is the target, which the source.
     """
     weights = matrix.to_numpy()
-    size = len(tokens)
-    key = int(weights[query].argmax())
+    size = (len(queries), len(keys))
+    row = matrix.index.get_loc(query)
+    of_target, of_source = (" (target)", " (source)") if cross else ("", "")
     picture = (
         alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights)}]))
         .mark_image(aspect=False, aria=False)  # or its whole data URL would be read aloud
         .encode(
             x=alt.X("left:Q")
-            .title("key: the token looked at")
-            .scale(domain=[0, size], nice=False)
-            .axis(orient="top", labelAngle=-45, **_token_labels(tokens, "key_at")),
+            .title(f"key: the token looked at{of_source}")
+            .scale(domain=[0, size[1]], nice=False)
+            .axis(orient="top", labelAngle=-45, **_token_labels(size[1], "key", "width")),
             y=alt.Y("top:Q")
-            .title("query: the token that looks")
-            .scale(domain=[size, 0], nice=False)
-            .axis(labelAngle=0, **_token_labels(tokens, "query_at")),
+            .title(f"query: the token that looks{of_target}")
+            .scale(domain=[size[0], 0], nice=False)
+            .axis(labelAngle=0, **_token_labels(size[0], "query", "height")),
             x2="right",
             y2="bottom",
             url="picture:N",
@@ -52,8 +59,8 @@ def weight_picture(
         .add_params(_pointer())
     )
     return (
-        alt.layer(picture, _row_under_pointer(), _column_under_pointer(), _chosen_row(query, size))
-        .add_params(*_square_size(), *_reading(weights, tokens, query, key))
+        alt.layer(picture, _row_under_pointer(), _column_under_pointer(), _chosen_row(row, size))
+        .add_params(*_sides(size), *_words(queries, keys), *_reading(weights, row))
         .properties(title=_title(), autosize="pad")
     )
 
@@ -82,15 +89,15 @@ def weight_scale(top: float) -> alt.Chart:
     )
 
 
-def _corners(size: int) -> dict[str, int]:
-    return {"left": 0, "right": size, "top": 0, "bottom": size}
+def _corners(size: tuple[int, int]) -> dict[str, int]:
+    return {"left": 0, "right": size[1], "top": 0, "bottom": size[0]}
 
 
 def _png_url(weights: Float[np.ndarray, "query key"]) -> str:
     """A data URL of the matrix in viridis, 0 dark; cells enlarged by a whole factor."""
     top = max(float(weights.max()), 1e-12)
     shades = (weights / top * 255).round().astype(np.uint8)
-    enlarge = max(1, 2 * theme.MATRIX_SIDE // weights.shape[1])
+    enlarge = max(1, 2 * theme.MATRIX_SIDE // max(weights.shape))
     image = Image.fromarray(shades.repeat(enlarge, 0).repeat(enlarge, 1), mode="P")
     image.putpalette(_viridis().tobytes())
     buffer = io.BytesIO()
@@ -113,24 +120,24 @@ VIRIDIS = (
 )
 
 
-def _token_labels(tokens: pd.DataFrame, at: str) -> dict[str, Any]:
-    """A token axis: positions are the scale, words its labels, thinned where there is no room.
+def _token_labels(count: int, axis: str, side: str) -> dict[str, Any]:
+    """A token axis: places are the scale, words its labels, thinned where there is no room.
 
-    The label at the position that the parameter `at` holds is always there, and bold.
+    The label at the place under the pointer is always there, and bold.
     """
-    step = -(-len(tokens) // theme.LABELLED_TOKENS)
-    shown = [position + 0.5 for position in tokens["position"]]
-    position, room = "floor(datum.value)", f"{theme.LABEL_ROOM} * {len(tokens)} / width"
-    thinned = f"{position} % max({step}, ceil({room})) && {position} != {at}"
+    step = -(-count // theme.LABELLED_TOKENS)
+    shown = [place + 0.5 for place in range(count)]
+    place, room = "floor(datum.value)", f"{theme.LABEL_ROOM} * {count} / {side}"
+    thinned = f"{place} % max({step}, ceil({room})) && {place} != {axis}_at"
     return {
         "values": shown,
         "tickCount": len(shown),  # Vega thins even given values to its own count
-        "labelExpr": f"{thinned} ? '' : words[{position}]",
+        "labelExpr": f"{thinned} ? '' : {axis}_words[{place}]",
         "labelOverlap": False,
-        "labelLimit": 110,
-        "labelFontSize": alt.ExprRef(f"clamp(0.8 * width / {len(tokens)}, 9, {theme.FONT_SIZE})"),
+        "labelLimit": LABEL_LIMIT,
+        "labelFontSize": alt.ExprRef(f"clamp(0.8 * {side} / {count}, 9, {theme.FONT_SIZE})"),
         "labelFontWeight": {
-            "condition": {"test": f"{position} == {at}", "value": "bold"},
+            "condition": {"test": f"{place} == {axis}_at", "value": "bold"},
             "value": "normal",
         },
         "titleFontSize": theme.FONT_SIZE,
@@ -151,34 +158,47 @@ def _pointer() -> alt.Parameter:
     )
 
 
-def _square_size() -> list[alt.Parameter]:
-    """Width and height of the plot: square, and narrower on a narrow screen."""
+def _sides(size: tuple[int, int]) -> list[alt.Parameter]:
+    """Width and height of the plot: cells are square, if that leaves it wide and high enough.
+
+    It is narrower on a narrow screen.
+    """
     largest, window = theme.MATRIX_SIDE, "windowSize()[0]"
     room = f"{window} > {theme.STACKED_BELOW} ? {window} / 2 - 260 : {window} - 170"
-    width = f"isFinite({window}) ? clamp({room}, 170, {largest}) : {largest}"
-    return [alt.param(name="width", expr=width), alt.param(name="height", expr="width")]
+    wide, high = (max(count / max(size), theme.FLATTEST) for count in (size[1], size[0]))
+    side = f"(isFinite({window}) ? clamp({room}, 170, {largest}) : {largest})"
+    return [
+        alt.param(name="width", expr=f"{side} * {wide:.4g}"),
+        alt.param(name="height", expr=f"width * {high / wide:.4g}"),
+    ]
 
 
-def _reading(
-    weights: Float[np.ndarray, "query key"], tokens: pd.DataFrame, query: int, key: int
-) -> list[alt.Parameter]:
+def _words(queries: pd.DataFrame, keys: pd.DataFrame) -> list[alt.Parameter]:
+    """The words at the places of both axes, and the positions that tell equal ones apart."""
+    return [
+        alt.param(name=f"{axis}_{name}", value=tokens[column].tolist())
+        for axis, tokens in (("query", queries), ("key", keys))
+        for name, column in (("words", "token"), ("positions", "position"))
+    ]
+
+
+def _reading(weights: Float[np.ndarray, "query key"], row: int) -> list[alt.Parameter]:
     """The cell under the pointer and its weight in thousandths."""
-    size = len(tokens)
+    queries, keys = weights.shape
 
-    def under(axis: str, otherwise: int) -> str:
-        at = f"clamp(floor(invert('{axis}', pointer_{axis}[0])), 0, {size - 1})"
+    def under(axis: str, count: int, otherwise: int) -> str:
+        at = f"clamp(floor(invert('{axis}', pointer_{axis}[0])), 0, {count - 1})"
         return f"isNumber(pointer_{axis}[0]) ? {at} : {otherwise}"
 
-    first = f"2 * ({size} * query_at + key_at)"
+    first = f"2 * ({keys} * query_at + key_at)"
 
     def digit(place: str) -> str:
         return f"indexof('{DIGITS}', substring(cells, {place}, {place} + 1))"
 
     return [
         alt.param(name="cells", value=encode_cells(weights)),
-        alt.param(name="words", value=tokens["token"].tolist()),
-        alt.param(name="query_at", expr=under("y", query)),
-        alt.param(name="key_at", expr=under("x", key)),
+        alt.param(name="query_at", expr=under("y", queries, row)),
+        alt.param(name="key_at", expr=under("x", keys, int(weights[row].argmax()))),
         alt.param(name="thousandths", expr=f"36 * {digit(first)} + {digit(first + ' + 1')}"),
     ]
 
@@ -191,12 +211,15 @@ def encode_cells(weights: Float[np.ndarray, "query key"]) -> str:
 
 
 def _title() -> alt.TitleParams:
-    query = "'query ' + query_at + ' ' + words[query_at]"
-    key = "'key ' + key_at + ' ' + words[key_at]"
+    query, key = (
+        f"'{axis} ' + {axis}_positions[{axis}_at] + ' ' + {axis}_words[{axis}_at]"
+        for axis in ("query", "key")
+    )
     return alt.TitleParams(
         text=alt.ExprRef(f"{query} + '  →  ' + {key} + ':  ' + format(thousandths / 1000, '.3f')"),
         anchor="start",
         fontSize=theme.TITLE_SIZE,
+        limit=alt.ExprRef(f"width + {LABEL_LIMIT}"),
         offset=8,
     )
 
@@ -225,11 +248,11 @@ def _frame(**ends: Any) -> alt.Chart:
     return frame.mark_rect(filled=False, stroke="white", strokeWidth=1.5, tooltip=None, **ends)
 
 
-def _chosen_row(query: int, size: int) -> alt.Chart:
+def _chosen_row(row: int, size: tuple[int, int]) -> alt.Chart:
     """The frame round the chosen query's row, in the colour of what is real."""
-    row = pd.DataFrame([{"left": 0, "right": size, "top": query, "bottom": query + 1}])
+    ends = pd.DataFrame([_corners(size) | {"top": row, "bottom": row + 1}])
     return (
-        alt.Chart(row)
+        alt.Chart(ends)
         .mark_rect(filled=False, stroke=theme.REAL, strokeWidth=3, tooltip=None)
         .encode(x="left:Q", x2="right", y="top:Q", y2="bottom")
     )

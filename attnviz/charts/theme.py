@@ -8,6 +8,7 @@ from __future__ import annotations
 
 REAL = "#1F6FB8"
 SYNTHETIC = "#C26A00"
+UNREAD = "#777777"  # what a model has and attnviz could not read
 
 DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}
 DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
@@ -18,6 +19,8 @@ LINE_WIDTH = 2.5
 
 STACKED_BELOW = 1100  # px of the window; there the two sides stand one above the other
 MATRIX_SIDE = 440  # px, the largest side of a square picture of a matrix
+FLATTEST = 0.3  # the shorter side of a picture against the longer, whatever its cells
+OVERLAY_SIDE = 320  # px, the largest side of a picture under weights
 SMALL_HEIGHT = 150  # px, one panel of several, axes included
 CURVE_HEIGHT = 360  # px, axes included
 DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans

@@ -1,23 +1,41 @@
-"""The controls that several pages share; each returns the selection as it now is."""
+"""The controls that several pages share; each returns the selection as it now is.
+
+A rerun of a part of the page may come before that of the whole, and brings what the browser
+showed when it was asked for. A field whose content is set from here therefore gets a new key
+with it: what a browser still sends under the old one is not read.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.models import catalogue
+from attnviz.ui import heads, look, sentences
 from attnviz.ui import selection as selected
+from attnviz.ui.drawings import DRAWINGS
 from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of
-from attnviz.ui.readings import Head, Reading
-from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, Selection
+from attnviz.ui.heads import Head
+from attnviz.ui.readings import Asked, Reading
+from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, NOWHERE, Selection
+
+if TYPE_CHECKING:
+    from attnviz.inputs import Needs
 
 UNFOLLOWED_D_K = 64  # where the playground stands while no head is on screen
 TEXT_HELP = "Type a sentence of your own; Ctrl + Enter reads it."
 MODEL_HELP = (
     "Choose one, or type the name of a model on the Hugging Face hub, or the path of a folder."
 )
+TARGET_HELP = "What the decoder reads. Empty: the model writes it itself."
+PICTURE_HELP = "A PNG or JPEG of your own; it is not kept in the link."
+MAX_UPLOAD = 5  # MB, as attnviz.pictures allows
+
+
+# --- what is read
 
 
 def model_and_text() -> None:
@@ -25,8 +43,8 @@ def model_and_text() -> None:
     now = selected.current()
     titles = {entry.name: entry.title for entry in catalogue()}
     left, middle, right = st.columns([3, 3, 6])
-    st.session_state.setdefault("model", now.model)
-    st.session_state.setdefault("text", now.text)
+    _keep("model", now.model)
+    _keep(_key("text"), now.text)
     left.selectbox(
         "Model",
         list(dict.fromkeys([*titles, now.model])),
@@ -36,25 +54,59 @@ def model_and_text() -> None:
         help=MODEL_HELP,
     )
     _examples(middle)
-    right.text_area("Text", key="text", height=88, help=TEXT_HELP)
-    if len(st.session_state["text"]) > LONGEST_IN_URL:
+    right.text_area("Text", key=_key("text"), height=88, help=TEXT_HELP)
+    if len(st.session_state[_key("text")]) > LONGEST_IN_URL:
         st.caption(f"A text of more than {LONGEST_IN_URL:,} characters is not kept in the link.")
 
 
 def chosen() -> Selection:
-    """The selection, with model and text as their fields have them now.
-
-    A rerun of a part of the page may come before that of the whole: both ask here.
-    """
+    """The selection, with model and text as their fields have them now."""
     now = selected.current()
     model = st.session_state.get("model") or now.model
-    text = st.session_state.get("text", now.text)
+    text = st.session_state.get(_key("text"), now.text)
     return now if (model, text) == (now.model, now.text) else _open(model, text)
+
+
+def asked(needs: Needs) -> Asked:
+    """The whole question, with fields for a target text and a picture where a model wants them."""
+    if not needs.text:
+        st.caption("This model reads no text: the field above is left aside.")
+    if needs.target:
+        _keep("target", selected.current().target)
+        target = st.text_input("Target text", key="target", help=TARGET_HELP)
+        selected.change(target=target)
+    own = _picture() if needs.picture else None
+    now = selected.current()
+    return Asked(
+        now.model,
+        now.text if needs.text else "",
+        now.target if needs.target else "",
+        now.picture if needs.picture else "",
+        own,
+    )
+
+
+def _picture() -> bytes | None:
+    """Fields for a drawing and for a visitor's own picture."""
+    _keep("picture", selected.current().picture)
+    left, right = st.columns(2)
+    picture = left.selectbox(
+        "Picture", list(DRAWINGS), format_func=lambda name: DRAWINGS[name].title, key="picture"
+    )
+    file = right.file_uploader(
+        "Your own picture",
+        type=["png", "jpg", "jpeg"],
+        help=PICTURE_HELP,
+        key="own_picture",
+        max_upload_size=MAX_UPLOAD,
+    )
+    selected.change(picture=picture)
+    return file.getvalue() if file else None
 
 
 def _examples(place: DeltaGenerator) -> None:
     """A menu that fills in the text; it shows the example that the text is, if it is one."""
-    shown = example_of(st.session_state["text"])
+    shown = example_of(st.session_state[_key("text")])
     st.session_state["example"] = shown.title if shown else None
     place.selectbox(
         "Example",
@@ -69,73 +121,152 @@ def _examples(place: DeltaGenerator) -> None:
 def _take_example() -> None:
     example = next((e for e in EXAMPLES if e.title == st.session_state["example"]), None)
     if example is not None:
-        st.session_state["text"] = example.text
+        _new_key("text", example.text)
         _open(selected.current().model, example.text)
 
 
 def _open(model: str, text: str) -> Selection:
     """Change model or text, and open the head in which something can be seen."""
     now, example = selected.current(), example_of(text)
-    layer, head = (now.layer, now.head) if model == now.model else OPENING.get(model, (0, 0))
+    part, layer, head = now.part, now.layer, now.head
+    if model != now.model:
+        part, (layer, head) = None, OPENING.get(model, NOWHERE)
     if example:
         layer, head = example.heads.get(model, (layer, head))
-    for name in ("layer", "head", "query"):
-        st.session_state.pop(name, None)
-    return selected.change(model=model, text=text, layer=layer, head=head, query=None)
+    for name in ("part", "layer", "head", "query"):
+        _new_key(name)
+    return selected.change(model=model, text=text, part=part, layer=layer, head=head, query=None)
 
 
-def layer_head_and_query(reading: Reading) -> tuple[int, int, int]:
-    """Which head is on screen, and which query's row."""
-    layer, head, query = _within(reading)
-    st.session_state.update(layer=layer, head=head, query=query)
-    left, middle, right = st.columns([1, 1, 2])
-    left.number_input("Layer", 0, len(reading.calls) - 1, key="layer")
-    middle.number_input("Head", 0, reading.calls[layer].heads - 1, key="head")
-    right.selectbox(
-        "Query: the token that looks",
-        range(len(reading.tokens)),
-        format_func=lambda position: f"{position} {reading.tokens.labels[position]}",
-        key="query",
-    )
-    selected.change(layer=layer, head=head, query=query)
-    return layer, head, query
+# --- which head of it
 
 
-def _within(reading: Reading) -> tuple[int, int, int]:
-    """Layer, head and query as the widgets or the link have them, if model and text do too."""
-    now = selected.current()
-    layer, head, query = (_held(name, getattr(now, name)) for name in ("layer", "head", "query"))
-    if layer >= len(reading.calls) or head >= reading.calls[layer].heads:
-        asked = f"layer {layer}, head {head}"
-        layer, head = OPENING.get(now.model, (0, 0))
+def part(reading: Reading) -> str:
+    """The part of the model on screen, with a control where there is more than one."""
+    asked_for = st.session_state.get(_key("part"), selected.current().part)
+    part = asked_for if asked_for in reading.parts else reading.parts[0]
+    if asked_for not in (None, part):
         st.warning(
-            f"There is no {asked} in this model: its layers are 0 to {len(reading.calls) - 1}, "
-            f"its heads 0 to {reading.calls[0].heads - 1}. Here is layer {layer}, head {head}."
+            f"Nothing was read in a part “{look.plain(asked_for)}” of this model; here is “{part}”."
         )
-    if query is None or query >= len(reading.tokens):
-        query = opening_query(reading, example_of(now.text))
-    return layer, head, query
+    st.session_state[_key("part")] = part
+    if len(reading.parts) > 1:
+        st.radio(
+            "Part",
+            reading.parts,
+            format_func=lambda name: sentences.PART_NAMES[name],
+            horizontal=True,
+            key=_key("part"),
+            on_change=_leave_part,
+        )
+    selected.change(part=None if part == reading.parts[0] else part)
+    return part
 
 
-def _held(name: str, otherwise: Any) -> Any:
-    """The number that a widget holds; while its options change it may hold something else."""
-    value = st.session_state.get(name)
-    return value if isinstance(value, int) and value >= 0 else otherwise
+def _leave_part() -> None:
+    part = st.session_state[_key("part")]
+    for name in ("layer", "head", "query"):
+        _new_key(name)
+    selected.change(part=part, layer=None, head=None, query=None)
 
 
-def opening_query(reading: Reading, example: Example | None) -> int:
-    """The last token that says the example's word, else the last that is not special."""
-    tokens = reading.tokens
+def layer_and_head(
+    reading: Reading, part: str, places: Sequence[DeltaGenerator]
+) -> tuple[int, int]:
+    """Which head is on screen; the layers offered are those that were read, by true number."""
+    layer, head = _within(reading, part)
+    calls = reading.calls(part)
+    st.session_state.update({_key("layer"): layer, _key("head"): head})
+    places[0].selectbox("Layer", list(calls), key=_key("layer"))
+    places[1].number_input("Head", 0, calls[layer].heads - 1, key=_key("head"))
+    usual = _opening(reading, part)
+    selected.change(
+        layer=None if layer == usual[0] else layer,
+        head=None if head == usual[1] else head,
+    )
+    return layer, head
+
+
+def _opening(reading: Reading, part: str) -> tuple[int, int]:
+    """The head to open where none was asked for."""
+    calls = reading.calls(part)
+    layer, head = OPENING.get(selected.current().model, (next(iter(calls)), 0))
+    return (layer, head) if layer in calls and head < calls[layer].heads else (next(iter(calls)), 0)
+
+
+def _within(reading: Reading, part: str) -> tuple[int, int]:
+    """Layer and head as the widgets or the link have them, if the model does too."""
+    calls, now = reading.calls(part), selected.current()
+    usual = _opening(reading, part)
+    layer = _held(_key("layer"), now.layer)
+    head = _held(_key("head"), now.head)
+    layer = usual[0] if layer is None else layer
+    head = usual[1] if head is None else head
+    if layer in calls and head < calls[layer].heads:
+        return layer, head
+    why = sentences.why_not_there(reading, part, layer, head)
+    st.warning(look.plain(f"{why} Here is layer {usual[0]}, head {usual[1]}."))
+    return usual
+
+
+def without_first(head: Head) -> Head:
+    """The head as the switch of `hide_first` wants it, which stands below its picture."""
+    hidden = st.session_state.get("hide_first", bool(selected.current().hide_first))
+    return heads.without_first(head) if hidden else head
+
+
+def hide_first(head: Head) -> None:
+    """Explain a first token that takes much of the attention, and offer to take it out."""
+    hidden, sink = bool(selected.current().hide_first), head.first_share > heads.SINK
+    if not heads.can_hide_first(head) or not (sink or hidden):
+        return
+    st.session_state.setdefault("hide_first", hidden)
+    if sink:
+        st.markdown(look.plain(sentences.sink(head)))
+    hidden = st.toggle("Hide the first token and renormalise", key="hide_first")
+    if hidden:
+        st.caption(look.plain(sentences.HIDDEN_FIRST))
+    selected.change(hide_first=int(hidden))
+
+
+def query(head: Head, place: DeltaGenerator) -> int:
+    """Which query's row is looked at, by its position."""
+    now, tokens = selected.current(), head.queries
+    position = _held(_key("query"), now.query)
+    if position not in tokens.index:
+        position = opening_query(head, example_of(now.text))
+    st.session_state[_key("query")] = position
+    place.selectbox(
+        "Query: the token that looks",
+        list(tokens.index),
+        format_func=lambda at: f"{at} {tokens['token'][at]}",
+        key=_key("query"),
+    )
+    selected.change(query=position)
+    return position
+
+
+def opening_query(head: Head, example: Example | None) -> int:
+    """The last token that says the example's word, else the last that is not special.
+
+    Before a picture it is its first token: [CLS], where there is one, gathers what is seen.
+    """
+    tokens = head.queries
+    if head.picture is not None and not head.cross:
+        return int(tokens.index[0])
     word = example.word.lower() if example else None
-    spoken = [p for p, label in enumerate(tokens.labels) if label.strip("␣").lower() == word]
-    ordinary = [p for p, special in enumerate(tokens.special) if not special]
-    return (spoken or ordinary or [len(tokens) - 1])[-1]
+    spoken = [p for p, label in tokens["token"].items() if label.strip("␣").lower() == word]
+    ordinary = list(tokens.index[~tokens["special"]])
+    return int((spoken or ordinary or [tokens.index[-1]])[-1])
+
+
+# --- the playground
 
 
 def d_k_slider(head: Head | None) -> int:
     """d_k of the playground; it follows the head on screen until it is moved."""
     now, followed = selected.current(), st.session_state.get("followed")
-    follows = head.d_k if head else followed or UNFOLLOWED_D_K
+    follows = head.d_k if head and head.d_k else followed or UNFOLLOWED_D_K
     held = _held("d_k", now.d_k or follows)
     if held == followed:
         held = follows
@@ -161,3 +292,30 @@ def keys_and_seed() -> tuple[int, int]:
 
 def _next_seed() -> None:
     st.session_state["seed"] = (_held("seed", 0) + 1) % (MAX_SEED + 1)
+
+
+# --- keys of widgets
+
+
+def _key(name: str) -> str:
+    """The key of a field now; another one each time its content was set from here."""
+    times = st.session_state.get(f"{name}_set", 0)
+    return f"{name}_{times}" if times else name
+
+
+def _new_key(name: str, value: Any = None) -> None:
+    st.session_state.pop(_key(name), None)
+    st.session_state[f"{name}_set"] = st.session_state.get(f"{name}_set", 0) + 1
+    if value is not None:
+        st.session_state[_key(name)] = value
+
+
+def _held(key: str, otherwise: Any) -> Any:
+    """The number that a widget holds; while its options change it may hold something else."""
+    value = st.session_state.get(key)
+    return value if isinstance(value, int) and value >= 0 else otherwise
+
+
+def _keep(key: str, otherwise: Any) -> None:
+    """Give a field that several pages have its value: on another page Streamlit makes it anew."""
+    st.session_state[key] = st.session_state.get(key, otherwise)

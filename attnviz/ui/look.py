@@ -56,6 +56,11 @@ def sides() -> Sequence[DeltaGenerator]:
         return st.columns(2, gap="large")
 
 
+def row_of_fields() -> Sequence[DeltaGenerator]:
+    """Two narrow places for numbers and a wide one beside them."""
+    return st.container().columns([1, 1, 2])
+
+
 def plain(text: str) -> str:
     """Text that Markdown shows as it is: tokens and names may hold any sign.
 

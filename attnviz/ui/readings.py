@@ -1,4 +1,4 @@
-"""What was read, cached: models, captures, heads and draws, keyed by names, texts and numbers.
+"""What models read, cached: models and captures, keyed by names, texts and pictures.
 
 Entries are shared by all sessions and never changed. torch and transformers are imported
 here, inside the functions, so that a page has painted its first text before.
@@ -6,191 +6,182 @@ here, inside the functions, so that a page has painted its first text before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from torch import Tensor
-    from transformers import PreTrainedModel
+from attnviz.models import fingerprint
+from attnviz.ui.drawings import DRAWINGS
 
-    from attnviz.capture import AttentionCall
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from attnviz.capture import AttentionCall, Capture, UnreadLayer
+    from attnviz.inputs import Inputs, Needs
     from attnviz.models import LoadedModel
     from attnviz.tokens import Tokens
 
 MAX_TOKENS = 512  # what the page draws; a model may take fewer
-PAIRS = 4000  # independent pairs (q, k) behind each measured variance
-
-
-@dataclass(frozen=True)
-class Reading:
-    """One text read by one model: its self-attention calls, one a layer."""
-
-    title: str
-    warning: str | None
-    tokens: Tokens
-    calls: tuple[AttentionCall, ...]
-    recording_difference: float
-
-
-@dataclass(frozen=True)
-class Head:
-    """One head on one text: frames to draw and numbers to say.
-
-    Variances are within a row over the visible keys; `nan` where no row sees two.
-    """
-
-    title: str
-    layer: int
-    head: int
-    n: int
-    d_k: int
-    scale: float
-    max_error: float
-    recording_difference: float
-    matrix: pd.DataFrame
-    visible: pd.DataFrame
-    tokens: pd.DataFrame
-    statistics: pd.DataFrame
-    score_variance: float
-    logit_variance: float
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The playground at one d_k, n and seed."""
-
-    d_k: int
-    n: int
-    seed: int
-    histogram: pd.DataFrame
-    rows: pd.DataFrame
-    before: tuple[float, float]
-    after: tuple[float, float]
+MAX_PATCHES = 2500  # of a picture: its matrix is not drawn, a row of it is
 
 
 class NotServed(Exception):  # noqa: N818 - what a person is told, not a mistake
     """What was asked cannot be shown; the message is the sentence for the person."""
 
 
-@st.cache_resource(max_entries=2, show_spinner=False)
+@dataclass(frozen=True)
+class Asked:
+    """A model, and what it shall read: a text, a target for its decoder, a picture.
+
+    `picture` names a drawing, "" for none; a visitor's own picture, as the bytes of its file,
+    goes before.
+    """
+
+    model: str
+    text: str
+    target: str = ""
+    picture: str = ""
+    own_picture: bytes | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells one question from another, and a model from an older one of that name."""
+        own = sha256(self.own_picture).hexdigest() if self.own_picture else ""
+        return (self.model, fingerprint(self.model), self.text, self.target, self.picture, own)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one model did with what it was given.
+
+    A part is a group of attention calls that belong together, one a layer: those of a tower
+    among its own tokens, or "cross", from the target to the source.
+    """
+
+    title: str
+    warning: str | None
+    inputs: Inputs
+    capture: Capture
+    recording_difference: float
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts in which something was read, in the order of execution."""
+        return tuple(dict.fromkeys(part_of(call) for call in self.capture.calls))
+
+    def calls(self, part: str) -> dict[int, AttentionCall]:
+        """The calls of a part by the true number of their layer."""
+        calls = [call for call in self.capture.calls if part_of(call) == part]
+        return {call.layer: call for call in sorted(calls, key=lambda call: call.layer)}
+
+    def unread(self, part: str) -> dict[int, UnreadLayer]:
+        """The layers of a part that show nothing, by their true number."""
+        towers = {call.tower for call in self.calls(part).values()}
+        alone = len(self.parts) == 1
+        return {
+            layer.layer: layer for layer in self.capture.unread if alone or layer.tower in towers
+        }
+
+    def queries(self, call: AttentionCall) -> Tokens:
+        """The tokens that look in a call."""
+        return self.inputs.queries(call.tower, call.n[0])
+
+    def keys(self, call: AttentionCall) -> Tokens:
+        """The tokens looked at in a call."""
+        return self.inputs.keys(call.tower, call.kind, call.n[1])
+
+
+def part_of(call: AttentionCall) -> str:
+    """The part that a call belongs to."""
+    return "cross" if call.kind == "cross" else call.tower
+
+
 def loaded(name: str) -> LoadedModel:
-    """A model with its tokenizer and card."""
+    """A model with its tokenizer and card; one that was saved again is read again."""
+    return _loaded(name, fingerprint(name))
+
+
+def needs(name: str) -> Needs:
+    """What a model must be given; raises `NotServed` if it cannot be given here."""
+    from attnviz import inputs
+    from attnviz.models import ModelNotLoaded
+
+    try:
+        return inputs.needs(loaded(name).model)
+    except (ModelNotLoaded, inputs.UnusableModel) as problem:
+        raise NotServed(str(problem)) from problem
+
+
+def served(asked: Asked) -> Reading:
+    """What the model read, where every reason why it cannot be done becomes `NotServed`."""
+    from attnviz.capture import UnreadableModel
+    from attnviz.inputs import UnusableModel
+    from attnviz.models import ModelNotLoaded
+    from attnviz.pictures import UnusablePicture
+    from attnviz.tokens import UnusableText
+
+    try:
+        return _read(asked)
+    except UnreadableModel as problem:
+        # What is wrong with the tokenizer explains more than where the model stumbled.
+        raise NotServed(loaded(asked.model).card.warning or str(problem)) from problem
+    except (ModelNotLoaded, UnusableModel, UnusableText, UnusablePicture) as problem:
+        raise NotServed(str(problem)) from problem
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _loaded(name: str, version: str) -> LoadedModel:
+    import torch
+
     from attnviz.models import load
 
+    # With a thread on every core, those of two visitors wait for each other many times over.
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // 2))
     return load(name)
 
 
 @st.cache_resource(max_entries=2, show_spinner=False)
-def difference(name: str, _inputs: Mapping[str, Tensor]) -> float:
-    """By how much recording changes a model's output: found once, on its first text."""
+def _difference(name: str, version: str, _inputs: Inputs) -> float:
+    """By how much recording changes a model's output: found once, on what it first reads."""
     from attnviz.capture import recording_difference
 
-    return recording_difference(_reader(loaded(name)), _inputs)
+    return recording_difference(loaded(name).model, _inputs.tensors)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def read(name: str, text: str) -> Reading:
-    """Run a model on a text and keep what its attention used."""
+@st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
+def _read(asked: Asked) -> Reading:
+    """Run a model on what it is given and keep what its attention used."""
     from attnviz.capture import capture
-    from attnviz.tokens import model_inputs, tokenize
+    from attnviz.inputs import inputs_for
 
-    model = loaded(name)
+    model = loaded(asked.model)
     limit = min(MAX_TOKENS, model.card.max_tokens or MAX_TOKENS)
-    tokens = tokenize(model.tokenizer, text, max_tokens=limit)
-    inputs = model_inputs(tokens)
-    calls = capture(_reader(model), inputs).calls
-    return Reading(model.card.title, model.card.warning, tokens, calls, difference(name, inputs))
+    inputs = inputs_for(model, asked.text, asked.target, _image(asked), limit)
+    _check_patches(inputs)
+    captured = capture(model.model, inputs.tensors)
+    difference = _difference(asked.model, fingerprint(asked.model), inputs)
+    return Reading(model.card.title, model.card.warning, inputs, captured, difference)
 
 
-@st.cache_resource(max_entries=32, show_spinner=False)
-def head(name: str, text: str, layer: int, index: int) -> Head:
-    """One head's matrix and numbers."""
-    from attnviz import attention, frames
-    from attnviz.head_statistics import row_variance
+def _image(asked: Asked) -> Image | None:
+    from attnviz.pictures import opened
 
-    reading = read(name, text)
-    call = reading.calls[layer]
-    weights, logits = attention.weights(call, index), attention.logits(call, index)
-    visible = logits.isfinite()
-    return Head(
-        title=reading.title,
-        layer=call.layer,
-        head=index,
-        n=len(reading.tokens),
-        d_k=call.d_k,
-        scale=call.scale,
-        max_error=call.max_error,
-        recording_difference=reading.recording_difference,
-        matrix=frames.weight_matrix(weights),
-        visible=frames.visible_matrix(visible),
-        tokens=frames.token_axis(reading.tokens.labels),
-        statistics=frames.head_statistics(weights, visible),
-        score_variance=float(row_variance(attention.scores(call, index), visible)),
-        logit_variance=float(row_variance(logits, visible)),
-    )
+    if asked.own_picture:
+        return opened(asked.own_picture)
+    return DRAWINGS[asked.picture].draw() if asked.picture else None
 
 
-@st.cache_resource(max_entries=64, show_spinner=False)
-def draw(d_k: int, n: int, seed: int) -> Draw:
-    """Random pairs for the histogram, and one query before n keys for the softmax."""
-    from attnviz import frames, synthetic
+def _check_patches(inputs: Inputs) -> None:
+    from attnviz.pictures import UnusablePicture
 
-    scores = synthetic.sample_scores(d_k, n_keys=1, trials=PAIRS, seed=seed)[:, 0]
-    row = synthetic.sample_scores(d_k, n_keys=n, trials=1, seed=seed)[0]
-    before, after = synthetic.variance(scores), synthetic.variance(scores / d_k**0.5)
-    return Draw(
-        d_k,
-        n,
-        seed,
-        frames.score_histogram(scores, d_k),
-        frames.softmax_rows(row, d_k),
-        (before.value, before.standard_error),
-        (after.value, after.standard_error),
-    )
-
-
-@st.cache_resource(max_entries=16, show_spinner=False)
-def curve(seed: int) -> pd.DataFrame:
-    """Variance against d_k for every divisor."""
-    from attnviz import frames
-    from attnviz.ui.selection import D_KS
-
-    return frames.variance_curve(D_KS, PAIRS, seed)
-
-
-def marks(head: Head | None) -> pd.DataFrame | None:
-    """The real head's place on the variance curve, None where it has none."""
-    from attnviz import frames
-    from attnviz.charts.theme import DRAWN_VARIANCES
-
-    if head is None or not all(
-        DRAWN_VARIANCES[0] < variance < DRAWN_VARIANCES[1]
-        for variance in (head.score_variance, head.logit_variance)
-    ):
-        return None
-    return frames.head_marks(head.d_k, head.score_variance, head.logit_variance)
-
-
-def served(name: str, text: str) -> Reading:
-    """`read`, where every reason why it cannot be done becomes `NotServed`."""
-    from attnviz.capture import UnreadableModel
-    from attnviz.models import ModelNotLoaded
-    from attnviz.tokens import UnusableText
-
-    try:
-        return read(name, text)
-    except UnreadableModel as problem:
-        # What is wrong with the tokenizer explains more than where the model stumbled.
-        raise NotServed(loaded(name).card.warning or str(problem)) from problem
-    except (ModelNotLoaded, UnusableText) as problem:
-        raise NotServed(str(problem)) from problem
-
-
-def _reader(model: LoadedModel) -> PreTrainedModel:
-    """The part that reads a text: of an encoder–decoder its encoder."""
-    whole = model.model
-    return whole.get_encoder() if whole.config.is_encoder_decoder else whole
+    if inputs.picture is None:
+        return
+    rows, columns = inputs.picture.grid
+    if rows * columns > MAX_PATCHES:
+        raise UnusablePicture(
+            f"This model cuts its picture into {rows} × {columns} patches; at most "
+            f"{MAX_PATCHES:,} can be shown. Choose another model."
+        )

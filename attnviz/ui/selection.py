@@ -13,27 +13,35 @@ from typing import Any
 
 import streamlit as st
 
+from attnviz.ui.drawings import DRAWINGS
 from attnviz.ui.examples import EXAMPLES, OPENING
 
 D_KS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 N_KEYS = (2, 4, 8, 12, 16, 32, 64, 128)
 MAX_SEED = 9999
 LONGEST_IN_URL = 2000  # characters; a longer text stays in the session
+NOWHERE: tuple[None, None] = (None, None)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Model, text, layer, head and query token, and the playground's d_k, n and seed.
+    """Model and what it is given, the head and query on screen, and the playground's numbers.
 
-    `query` is a position, None for the example's own; `d_k` is None while the playground
-    follows the head on screen.
+    `target` is the text for a decoder to read, "" while the model writes it itself; `picture`
+    is the name of a drawing. `part`, `layer`, `head` and `query` are None for the model's own:
+    the first that can be read, or what an example opens. `hide_first` takes the first key out
+    of the picture. `d_k` is None while the playground follows the head on screen.
     """
 
     model: str = "bundled"
     text: str = EXAMPLES[0].text
-    layer: int = OPENING["bundled"][0]
-    head: int = OPENING["bundled"][1]
+    target: str = ""
+    picture: str = "disc"
+    part: str | None = None
+    layer: int | None = OPENING["bundled"][0]
+    head: int | None = OPENING["bundled"][1]
     query: int | None = None
+    hide_first: int = 0
     d_k: int | None = None
     n: int = 12
     seed: int = 7
@@ -43,43 +51,60 @@ class Selection:
         """Read a link; the second value has a sentence for each part that was not taken."""
         complaints: list[str] = []
         model = parameters.get("model", cls.model).strip()
-        taken: dict[str, Any] = {"model": model, "text": parameters.get("text", cls.text)}
-        taken["layer"], taken["head"] = OPENING.get(model, (0, 0))
+        taken: dict[str, Any] = {"model": model}
+        taken["layer"], taken["head"] = OPENING.get(model, NOWHERE)
+        taken |= {name: parameters[name] for name in ("text", "target") if name in parameters}
+        for name, known in NAMES.items():
+            if name in parameters and parameters[name] in known:
+                taken[name] = parameters[name]
+            elif name in parameters:
+                complaints.append(_not_taken(name, parameters[name], f"one of {', '.join(known)}"))
         for name, (least, most) in LIMITS.items():
             if name not in parameters:
                 continue
             number = _whole_number(parameters[name])
             if number is None or not least <= number <= most:
-                complaints.append(
-                    f"The link asks for {name} = {parameters[name][:40]!r}, which is not a whole "
-                    f"number from {least} to {most}; the usual value stands instead."
-                )
+                wanted = f"a whole number from {least} to {most}"
+                complaints.append(_not_taken(name, parameters[name], wanted))
             else:
                 taken[name] = number
         return cls(**taken), tuple(complaints)
 
     def parameters(self) -> dict[str, str]:
         """What goes into the URL: everything that differs from the defaults of this model."""
-        layer, head = OPENING.get(self.model, (0, 0))
+        layer, head = OPENING.get(self.model, NOWHERE)
         usual = replace(Selection(), layer=layer, head=head)
         differing = {
             name: str(value)
             for name, value in asdict(self).items()
             if value is not None and value != getattr(usual, name)
         }
-        if len(self.text) > LONGEST_IN_URL:
-            differing.pop("text", None)
+        for name in ("text", "target"):
+            if len(differing.get(name, "")) > LONGEST_IN_URL:
+                del differing[name]
         return differing
 
 
+NAMES = {
+    "picture": tuple(DRAWINGS),
+    "part": ("decoder", "encoder", "cross", "text", "vision", "audio"),
+}
 LIMITS = {
     "layer": (0, 999),
     "head": (0, 999),
     "query": (0, 99_999),
+    "hide_first": (0, 1),
     "d_k": (1, 1024),
     "n": (2, 512),
     "seed": (0, MAX_SEED),
 }
+
+
+def _not_taken(name: str, value: str, wanted: str) -> str:
+    return (
+        f"The link asks for {name} = {value[:40]!r}, which is not {wanted}; the usual value "
+        "stands instead."
+    )
 
 
 def current() -> Selection:

@@ -2,27 +2,45 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
+from itertools import groupby
 from math import isfinite, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from attnviz.ui.readings import Draw, Head
+    import pandas as pd
+
+    from attnviz.capture import UnreadLayer
+    from attnviz.inputs import Inputs
+    from attnviz.ui.draws import Draw
+    from attnviz.ui.heads import Head
+    from attnviz.ui.readings import Reading
+
+PART_NAMES = {
+    "decoder": "decoder: tokens among themselves",
+    "encoder": "encoder: tokens among themselves",
+    "cross": "cross: from the target to the source",
+    "text": "text",
+    "vision": "picture",
+    "audio": "sound",
+}
 
 
-def word(head: Head, position: int) -> str:
+def word(tokens: pd.DataFrame, position: int) -> str:
     """A token as one quotes it in a sentence."""
-    label = head.tokens["token"][position].strip("␣")
+    label = tokens["token"][position].strip("␣")
     return f"“{label or '␣'}”"
 
 
 def headline(head: Head, query: int) -> str:
     """Where the chosen query looks most."""
     row = head.matrix.loc[query]
-    key = int(row.idxmax())
+    key, looking = int(row.idxmax()), word(head.queries, query)
+    rest = "what is left of its attention" if head.hidden else "its attention"
     if row[key] == 0:
-        return f"{word(head, query)} looks at nothing"
-    share = weight(float(row[key]))
-    return f"{word(head, query)} looks most at {word(head, key)}: {share} of its attention"
+        return f"{looking} looks at nothing{' else' if head.hidden else ''}"
+    return f"{looking} looks most at {word(head.keys, key)}: {weight(float(row[key]))} of {rest}"
 
 
 def against_the_column(head: Head, query: int) -> str:
@@ -30,13 +48,15 @@ def against_the_column(head: Head, query: int) -> str:
     key = int(head.matrix.loc[query].idxmax())
     seen = head.matrix[key][head.visible[key]]
     return (
-        f"{word(head, key)} gets {weight(float(seen.mean()))} on average over all tokens that can "
-        f"see it ({len(seen)}), so weigh the number against its column."
+        f"{word(head.keys, key)} gets {weight(float(seen.mean()))} on average over all tokens that "
+        f"can see it ({len(seen)}), so weigh the number against its column."
     )
 
 
 def scale(head: Head) -> str:
     """The model's own scale, in words."""
+    if head.d_k is None or head.scale is None:
+        return "weights as the model computed them, which offers no q and k as such"
     if abs(head.scale * head.d_k**0.5 - 1) < 1e-4:
         return f"the model divides by √{head.d_k}"
     if head.scale == 1:
@@ -44,26 +64,217 @@ def scale(head: Head) -> str:
     return f"the model multiplies by {head.scale:.4g}"
 
 
+def place(head: Head) -> str:
+    """Which head it is; its part is named where the model has several."""
+    part = "" if head.only_part else f" ({head.part})"
+    return f"layer {head.layer}, head {head.head}{part}"
+
+
+def size(head: Head) -> str:
+    """How many tokens the model read: one number, or queries × keys where they differ."""
+    queries, keys = head.n
+    return f"{queries}" if queries == keys else f"{queries} × {keys}"
+
+
 def head_caption(head: Head) -> str:
     """The line under a picture of a real head."""
+    width = "" if head.d_k is None else f"d_k = {head.d_k} · "
+    hidden = "first token hidden, rows renormalised · " if head.hidden else ""
     return (
-        f"real · {head.title} · layer {head.layer}, head {head.head} · n = {head.n} · "
-        f"d_k = {head.d_k} · {scale(head)} · {badge(head)}"
+        f"real · {head.title} · {place(head)} · n = {size(head)} · "
+        f"{width}{scale(head)} · {hidden}{badge(head)}"
     )
 
 
 def badge(head: Head) -> str:
     """How well the head was verified, with a tick only where recording changed nothing."""
-    if head.recording_difference == 0:
-        return f"✓ equals the model to {head.max_error:.0e}, recording changes its output by 0"
+    if head.recording_difference != 0:
+        return (
+            f"✗ not verified: recomputed to {head.max_error:.0e}, but recording changes the "
+            f"model's output by {head.recording_difference:.1g}"
+        )
+    if head.precision != "float32":
+        return (
+            f"✓ computed in {head.precision}, recomputed in float32, equal to "
+            f"{head.max_error:.0e}, recording changes its output by 0"
+        )
+    return f"✓ equals the model to {head.max_error:.0e}, recording changes its output by 0"
+
+
+def sink(head: Head) -> str:
+    """Why so much lies on the first token, or what hiding it does to the numbers."""
+    first = word(head.keys, 0)
     return (
-        f"✗ not verified: recomputed to {head.max_error:.0e}, but recording changes the model's "
-        f"output by {head.recording_difference:.1g}"
+        f"An attention sink: {first}, the first token, takes {weight(head.first_share)} of the "
+        "attention on average. A row must sum to 1 even where a head has nothing to say; it "
+        "then puts its weight where it does no harm (Xiao et al. 2023)."
+    )
+
+
+HIDDEN_FIRST = (
+    "The first token is hidden and each row divided by what is left. The weights shown are "
+    "therefore not the model's own; those are back when you show it again."
+)
+
+
+def learned_sink(head: Head, query: int) -> str:
+    """What a learned sink takes of the chosen row."""
+    share = max(0.0, 1 - float(head.matrix.loc[query].sum()))
+    return (
+        f"A learned sink, a logit without a key, takes {weight(share)} of this row; the weights "
+        "shown are the rest."
+    )
+
+
+def position(head: Head) -> str:
+    """How the model tells positions apart inside its attention, "" where nothing shows it."""
+    told = []
+    if head.rotary:
+        told.append(
+            "This model rotates q and k by their positions before it multiplies them (RoPE): the "
+            "score before rotation says how words match, the score itself how words at these "
+            "places match. They are two things, and only the second enters the softmax."
+        )
+    if head.biased:
+        told.append(
+            "This model adds a term of its own to the score, the bias; in most models it stands "
+            "for the distance between the two tokens."
+        )
+    if head.biased and head.scale == 1:
+        told.append(
+            f"{head.title} does not divide by √{head.d_k}: its weights have learned that size, so "
+            "the score enters as it is, and the bias is not the attention but one term of it."
+        )
+    return " ".join(told)
+
+
+def sequences(head: Head) -> str:
+    """What is shown where a model looks within windows, each on its own."""
+    return (
+        f"This layer looks within {head.sequences} windows, each on its own; shown is the first, "
+        "its tokens numbered within it."
+    )
+
+
+def unread(layers: Iterable[UnreadLayer]) -> list[str]:
+    """Which layers show nothing, and why: one sentence for each reason."""
+    ordered = sorted(layers, key=lambda layer: (layer.tower, layer.reason, layer.layer))
+    towers = {layer.tower for layer in ordered}
+    told = []
+    for (tower, reason), group in groupby(ordered, lambda layer: (layer.tower, layer.reason)):
+        numbers = [layer.layer for layer in group]
+        where = f" ({tower})" if len(towers) > 1 else ""
+        verb, why = "has", reason
+        if len(numbers) > 1:
+            verb, why = "have", re.sub("^It ", "Each ", reason)
+        told.append(f"{layer_ranges(numbers)}{where} {verb} nothing to show. {why}")
+    return told
+
+
+def remarks(reading: Reading) -> list[str]:
+    """What a person should know of a reading before looking at a head."""
+    inputs = reading.inputs
+    told = unread(reading.capture.unread)
+    if inputs.target_by:
+        told.append(target(inputs))
+    if inputs.picture:
+        told.append(prepared(inputs))
+    return told
+
+
+def about(head: Head, query: int) -> list[str]:
+    """What a person should know of a head once it has been seen."""
+    told = [position(head)]
+    if head.sequences > 1:
+        told.append(sequences(head))
+    if head.learned_sink and not head.hidden:
+        told.append(learned_sink(head, query))
+    return [sentence for sentence in told if sentence]
+
+
+def why_not_there(reading: Reading, part: str, layer: int, head: int) -> str:
+    """Why a head that was asked for cannot be shown."""
+    calls = reading.calls(part)
+    unread = reading.unread(part).get(layer)
+    if unread:
+        return f"Layer {layer} has nothing to show. {unread.reason}"
+    heads = next(iter(calls.values())).heads
+    return (
+        f"There is no layer {layer}, head {head} in this model: it shows "
+        f"{layer_ranges(calls).lower()}, and heads 0 to {heads - 1}."
+    )
+
+
+def layer_ranges(numbers: Iterable[int]) -> str:
+    """Layer numbers with three or more neighbours drawn together, as in Layers 0 to 2, 4."""
+    ordered = sorted(set(numbers))
+    runs: list[list[int]] = []
+    for number in ordered:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    spelt = [f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs]
+    return f"Layer{'s' if len(ordered) > 1 else ''} {', '.join(spelt)}"
+
+
+def target(inputs: Inputs) -> str:
+    """Where the tokens come from that the decoder reads."""
+    written = inputs.target.text if inputs.target else ""
+    if inputs.target_by == "model":
+        return f"The model's own output, its likeliest token each time: {written or 'nothing'}"
+    if inputs.target_by == "source":
+        return "This model cannot write by itself, so its decoder reads the text again."
+    return "The decoder reads this text, shifted by its start token."
+
+
+def prepared(inputs: Inputs) -> str:
+    """How the picture was made ready, and what its tokens are called."""
+    picture = inputs.picture
+    if picture is None:
+        return ""
+    height, width = picture.pixels.shape[2:]
+    rows, columns = picture.grid
+    how = (
+        "by the model's own image processor"
+        if picture.own_processor
+        else "by its configuration alone (size, and colours about 0.5), as its folder says no more"
+    )
+    return (
+        f"The model sees {width} × {height} pixels, made ready {how}: {rows} × {columns} patches, "
+        "of which r2c5 is the one in row 2, column 5, both counted from 0."
+    )
+
+
+def overlay(head: Head, query: int) -> str:
+    """What the picture under the weights shows, and what of the row it leaves out."""
+    row, special = head.matrix.loc[query], head.keys[head.keys["special"]]
+    shown = weight(float(row.drop(special["position"]).sum()))
+    looking = word(head.queries, query)
+    if special.empty:
+        return f"Where {looking} looks in the picture: its patches have {shown} of the row."
+    others = ", ".join(
+        f"{token} {weight(float(row[at]))}"
+        for at, token in zip(special["position"], special["token"], strict=True)
+    )
+    return (
+        f"Where {looking} looks in the picture: its patches have {shown} of the row. The rest lies "
+        f"on tokens that are no place in it: {others}."
+    )
+
+
+def too_many_cells(head: Head) -> str:
+    """Why the whole matrix is not drawn."""
+    return (
+        f"The matrix of {size(head)} tokens is too large to draw here; below is the row of the "
+        "chosen query."
     )
 
 
 def why_not_d_k(head: Head) -> str:
     """Why the real head's variance is not d_k."""
+    if head.d_k is None or head.score_variance is None or head.logit_variance is None:
+        return "This model offers no q and k as such, so there is no variance of theirs to show."
     if not (isfinite(head.score_variance) and isfinite(head.logit_variance)):
         return "No row of this text sees two keys, so this head has no variance within a row."
     near = abs(head.score_variance / head.d_k - 1) < 0.1
@@ -101,9 +312,9 @@ def rows_caption(draw: Draw) -> str:
 def curve_caption(pairs: int, seed: int, head: Head | None) -> str:
     """The line under the curve of variance against d_k."""
     line = f"synthetic: points measured on {pairs:,} pairs, lines predicted · seed {seed}"
-    if head is None:
+    if head is None or head.d_k is None:
         return line
-    return f"{line} · real: ◇ {head.title}, layer {head.layer}, head {head.head}, n = {head.n}"
+    return f"{line} · real: ◇ {head.title}, {place(head)}, n = {size(head)}"
 
 
 def divisor_value(name: str, d_k: int) -> str:

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+import saved_models
 import torch
 from PIL import Image
 from playwright.sync_api import Browser, Page, expect
@@ -22,6 +23,7 @@ from browser.visiting import (
     expect_reading,
     headline,
     number,
+    pick,
     picture,
     point_at,
     suspicious_lines,
@@ -274,7 +276,7 @@ def test_two_visitors_at_once_do_not_see_each_other(visitor: Visitor) -> None:
         expect_largest(page, weights[LAYER, head])
         expect(number(page, "Head")).to_have_value(str(head))
     choose(number(one, "Head"), 3)
-    choose(number(other, "Layer"), 1 - LAYER)
+    pick(other, "Layer", str(1 - LAYER))
     expect_largest(one, weights[LAYER, 3])
     expect_largest(other, weights[1 - LAYER, 1])
 
@@ -283,3 +285,123 @@ def expect_largest(page: Page, weights: torch.Tensor) -> None:
     """At rest the largest weight of the chosen row stands above the picture."""
     row = weights[QUERY]
     expect_reading(page, QUERY, int(row.argmax()), row.max())
+
+
+# --- models of every kind
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Tiny models that a visitor opens by their path."""
+    root = tmp_path_factory.mktemp("models")
+    return {
+        "bart": saved_models.save(root / "bart", "bart"),
+        "vit": saved_models.save(root / "vit", "vit", text=False),
+        "jamba": saved_models.save(root / "jamba", "jamba"),
+    }
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_cross_attention_is_a_rectangle_of_target_and_source(
+    visitor: Visitor, folders: dict[str, str], width: int
+) -> None:
+    text, target = "the cat sat on the mat because it", "the king was tired"
+    link = f"?model={folders['bart']}&text={quote(text)}&target={quote(target)}&part=cross"
+    page = drawn(visitor, link, width)
+    labels = page.locator(f"{HEAD_CHART} .role-axis-label text").all_text_contents()
+    source = [*text.split(), "</s>"]
+    assert labels[:9] == source or labels[5:] == source
+    box = page.locator(HEAD_PICTURE).bounding_box()
+    assert box
+    assert box["width"] / box["height"] == pytest.approx(9 / 5, rel=0.02)
+    expect(page.locator(HEAD_CHART)).to_contain_text("key: the token looked at (source)")
+    expect(page.locator(HEAD_CHART)).to_contain_text("query: the token that looks (target)")
+    page.get_by_text("encoder: tokens among themselves").click()
+    expect(page.get_by_text("layer 0, head 0 (encoder) · n = 9").first).to_be_visible()
+    expect(page).not_to_have_url(re.compile("part="))
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_weights_lie_over_the_picture(
+    visitor: Visitor, folders: dict[str, str], width: int, scheme: Scheme
+) -> None:
+    page = drawn(visitor, f"?model={folders['vit']}&picture=shapes&query=6", width, scheme)
+    overlay = page.locator("[data-testid=stVegaLiteChart][aria-label^='Where “r1c1” looks']")
+    expect(overlay.locator(".mark-rect path")).to_have_count(16 + 1)
+    box = overlay.locator(".mark-image image").bounding_box()
+    assert box
+    assert abs(box["width"] - box["height"]) <= 1
+    assert box["x"] + box["width"] <= width
+    assert [word.text for word in words(overlay) if word.contrast < 4.5] == []
+    told = page.get_by_text("on tokens that are no place in it: [CLS]")
+    expect(told).to_be_visible()
+
+
+def test_a_picture_of_ones_own(visitor: Visitor, folders: dict[str, str]) -> None:
+    page = drawn(visitor, f"?model={folders['vit']}")
+    before = picture(page)
+    buffer = io.BytesIO()
+    Image.fromarray((np.indices((40, 90)).sum(0) * 2).astype(np.uint8)).save(buffer, "PNG")
+    upload = page.locator("input[type=file]")
+    upload.set_input_files({"name": "a.png", "mimeType": "image/png", "buffer": buffer.getvalue()})
+    page.wait_for_function(
+        f'before => document.querySelector("{HEAD_PICTURE}")?.href.baseVal !== before', arg=before
+    )
+    upload.set_input_files({"name": "b.png", "mimeType": "image/png", "buffer": b"no picture"})
+    expect(page.get_by_test_id("stAlert")).to_contain_text("cannot be read as a PNG or JPEG")
+
+
+def test_layers_keep_their_true_numbers(visitor: Visitor, folders: dict[str, str]) -> None:
+    page = drawn(visitor, f"?model={folders['jamba']}&text=the+cat+sat")
+    expect(page.get_by_text("Layers 0, 2, 3 have nothing to show.")).to_be_visible()
+    assert pick(page, "Layer", "4") == ["1", "4"]
+    expect(page.get_by_text("layer 4, head 0").first).to_be_visible()
+    expect(page).to_have_url(re.compile("layer=4"))
+
+
+# --- the first token, and two actions at once
+
+
+def test_one_click_hides_the_first_token(visitor: Visitor) -> None:
+    weights = bundled_model_on(TEXT).weights[1, 1]
+    page = drawn(visitor, f"?text={quote(TEXT)}&layer=1&head=1&query={QUERY}")
+    expect(page.get_by_text("An attention sink")).to_be_visible()
+    page.get_by_text("Hide the first token and renormalise").click()
+    expect(headline(page)).to_contain_text("of what is left of its attention")
+    rest = weights[QUERY, 1:] / weights[QUERY, 1:].sum()
+    key = int(rest.argmax())
+    expect_reading(page, QUERY, key + 1, rest[key])
+    expect(
+        page.locator(f"{HEAD_CHART} .role-axis-label text").filter(has_text="bos")
+    ).to_have_count(0)
+    expect(page).to_have_url(re.compile("hide_first=1"))
+
+
+def test_an_action_right_after_an_example_does_not_undo_it(visitor: Visitor) -> None:
+    page = drawn(visitor, "?text=My+own+words&layer=0&head=3")
+    page.get_by_role("combobox", name="Example").click()
+    button = page.get_by_role("button", name="New draw")
+    page.get_by_role("option", name="A list that repeats").click()
+    button.dispatch_event("click")
+    expect(page.get_by_role("textbox", name="Text")).to_have_value(re.compile("^seven wolf door"))
+    expect(page.get_by_text("seed 8").first).to_be_visible()
+    expect(headline(page)).to_contain_text("“door” looks most at “gold”")
+    page.wait_for_timeout(1500)  # whatever is still on its way
+    expect(page.get_by_role("textbox", name="Text")).to_have_value(re.compile("^seven wolf door"))
+    expect(headline(page)).to_contain_text("“door” looks most at “gold”")
+    assert "seven" in page.url
+
+
+def test_typing_and_pressing_at_once_are_both_kept(visitor: Visitor) -> None:
+    page = drawn(visitor)
+    page.get_by_role("textbox", name="Text").fill("Alice gave the king a golden key.")
+    page.get_by_role("button", name="New draw").click()
+    expect(page.get_by_text("seed 8").first).to_be_visible()
+    expect(page.locator(HEAD_CHART)).to_contain_text("Alice")
+    page.wait_for_timeout(1500)
+    expect(page.get_by_role("textbox", name="Text")).to_have_value(
+        "Alice gave the king a golden key."
+    )
+    expect(page).to_have_url(re.compile("Alice"))

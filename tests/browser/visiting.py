@@ -106,6 +106,16 @@ def choose(field: Locator, value: int) -> None:
     field.press("Enter")
 
 
+def pick(page: Page, name: str, option: str) -> list[str]:
+    """Open a menu and take one of its options; gives all that it offered."""
+    page.get_by_role("combobox", name=name).click()
+    offered = page.get_by_role("option")
+    expect(offered.first).to_be_visible()
+    texts = offered.all_inner_texts()
+    page.get_by_role("option", name=option, exact=True).click()
+    return texts
+
+
 def picture(page: Page) -> str:
     """The head's picture, as the data URL that is on the page."""
     return page.locator(HEAD_PICTURE).evaluate("image => image.href.baseVal")

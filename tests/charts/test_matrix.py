@@ -32,7 +32,7 @@ def spec(weights: torch.Tensor) -> dict:
 
 def drawn(weights: torch.Tensor, tokens: tuple[str, ...] = TOKENS) -> dict:
     frame, axis = frames.weight_matrix(weights), frames.token_axis(tokens)
-    return matrix.weight_picture(frame, axis, QUERY).to_dict()
+    return matrix.weight_picture(frame, axis, axis, QUERY).to_dict()
 
 
 def picture_of(spec: dict) -> np.ndarray:
@@ -115,7 +115,7 @@ def test_the_chosen_row_is_always_labelled():
     n = 97
     words = tuple(f"w{i}" for i in range(n))
     frame, axis = frames.weight_matrix(torch.eye(n)), frames.token_axis(words)
-    _, down = written(matrix.weight_picture(frame, axis, query=50).to_dict(), set(words))
+    _, down = written(matrix.weight_picture(frame, axis, axis, query=50).to_dict(), set(words))
     assert "w50" in down
 
 
@@ -152,9 +152,68 @@ def test_words_of_a_text_cannot_break_out_of_the_chart():
     spec = drawn(torch.eye(5), words)
     svg = vl_convert.vegalite_to_svg(spec)
     assert "<script" not in svg
-    assert parameters(spec)["words"] == list(words)
+    assert parameters(spec)["key_words"] == list(words)
 
 
 def test_renders_outside_a_browser(spec: dict):
     svg = vl_convert.vegalite_to_svg(spec)
     assert "query 3 the" in svg
+
+
+SOURCE, TARGET = ("ein", "Hund", "lief", "weg", "[SEP]"), ("[CLS]", "a", "dog")
+
+
+@pytest.fixture
+def across(weights: torch.Tensor) -> dict:
+    """Cross-attention: 3 target tokens look at 5 source tokens."""
+    queries, keys = frames.token_axis(TARGET), frames.token_axis(SOURCE)
+    frame = frames.weight_matrix(weights[:3])
+    return matrix.weight_picture(frame, queries, keys, 2, cross=True).to_dict()
+
+
+def test_cross_attention_is_as_wide_as_the_source_and_as_high_as_the_target(across: dict):
+    picture = picture_of(across)
+    side = picture.shape[1] // 5
+    assert picture.shape == (3 * side, 5 * side, 3)
+    encoding = across["layer"][0]["encoding"]
+    assert encoding["x"]["scale"]["domain"] == [0, 5]
+    assert encoding["y"]["scale"]["domain"] == [3, 0]
+    assert encoding["x"]["title"] == "key: the token looked at (source)"
+    assert encoding["y"]["title"] == "query: the token that looks (target)"
+    assert parameters(across)["height"] == "width * 0.6"
+
+
+def test_cross_attention_has_each_axis_its_own_words(across: dict):
+    found = LABEL.findall(vl_convert.vegalite_to_svg(across))
+    labels = [(float(x), float(y), word) for x, y, word in found]
+    assert [w for *_, w in sorted(labels) if w in SOURCE] == list(SOURCE)
+    down = sorted(labels, key=lambda label: label[1])
+    assert [w for *_, w in down if w in TARGET] == list(TARGET)
+
+
+def test_the_reading_of_a_picture_that_is_not_square(across: dict, weights: torch.Tensor):
+    key = int(weights[2].argmax())
+    svg = vl_convert.vegalite_to_svg(across)
+    assert "query 2 dog" in svg
+    assert f"key {key} {SOURCE[key]}" in svg
+    assert f"{float(weights[2, key]):.3f}" in svg
+
+
+def test_a_hidden_first_token_leaves_positions_as_they_were(weights: torch.Tensor):
+    axis = frames.token_axis(TOKENS).iloc[1:]
+    frame = frames.without_first_key(frames.weight_matrix(weights)).iloc[1:]
+    svg = vl_convert.vegalite_to_svg(matrix.weight_picture(frame, axis, axis, 3).to_dict())
+    key = int(weights[3, 1:].argmax()) + 1
+    weight = float(weights[3, key] / weights[3, 1:].sum())
+    assert "query 3 the" in svg
+    assert f"key {key} {TOKENS[key]}" in svg
+    assert f"{weight:.3f}" in svg
+    assert "[CLS]" not in svg
+
+
+@pytest.mark.parametrize(("queries", "keys", "height"), [(1, 100, 0.3), (100, 1, 3.333)])
+def test_flat_pictures_keep_some_room(queries: int, keys: int, height: float):
+    words = [frames.token_axis([f"w{i}" for i in range(n)]) for n in (queries, keys)]
+    frame = frames.weight_matrix(torch.full((queries, keys), 1 / keys))
+    spec = matrix.weight_picture(frame, *words, 0).to_dict()
+    assert parameters(spec)["height"] == f"width * {height}"

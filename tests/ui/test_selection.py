@@ -13,7 +13,10 @@ def test_empty_link_is_the_default():
 
 
 def test_a_selection_comes_back_from_its_link():
-    chosen = Selection("minilm", "Seán\n  done", 3, 7, query=2, d_k=256, n=5, seed=41)
+    chosen = Selection(
+        "minilm", "Seán\n  done", "le roi & moi", "shapes", "cross", 3, 7,
+        query=2, hide_first=1, d_k=256, n=5, seed=41,
+    )  # fmt: skip
     assert Selection.parse(chosen.parameters()) == (chosen, ())
 
 
@@ -26,9 +29,11 @@ def test_defaults_stay_out_of_the_link():
 def test_model_alone_opens_its_own_head():
     chosen, _ = Selection.parse({"model": "minilm"})
     assert (chosen.layer, chosen.head) == OPENING["minilm"]
+    unknown, _ = Selection.parse({"model": "some/model"})
+    assert (unknown.layer, unknown.head) == (None, None)  # its first layer that can be read
 
 
-@pytest.mark.parametrize("name", ["layer", "head", "query", "d_k", "n", "seed"])
+@pytest.mark.parametrize("name", ["layer", "head", "query", "hide_first", "d_k", "n", "seed"])
 @pytest.mark.parametrize("value", ["abc", "-1", "1.5", "", "9" * 30, "٣", "1e3", "0x10", " 3"])
 def test_nonsense_gets_a_sentence_and_the_usual_value(name: str, value: str):
     chosen, complaints = Selection.parse({name: value})
@@ -36,6 +41,15 @@ def test_nonsense_gets_a_sentence_and_the_usual_value(name: str, value: str):
     (complaint,) = complaints
     assert name in complaint
     assert complaint.endswith(".")
+
+
+@pytest.mark.parametrize("name", ["part", "picture"])
+@pytest.mark.parametrize("value", ["", "abc", "Cross", "disc "])
+def test_a_name_that_is_not_known_gets_a_sentence_and_the_usual_one(name: str, value: str):
+    chosen, complaints = Selection.parse({name: value})
+    assert chosen == Selection()
+    (complaint,) = complaints
+    assert f"{name} = {value!r}, which is not one of" in complaint
 
 
 def test_each_bad_part_has_its_own_sentence():
@@ -47,6 +61,7 @@ def test_each_bad_part_has_its_own_sentence():
 def test_a_long_text_stays_out_of_the_link():
     assert "text" not in Selection(text="a" * (LONGEST_IN_URL + 1)).parameters()
     assert "text" in Selection(text="a" * LONGEST_IN_URL).parameters()
+    assert "target" not in Selection(target="a" * (LONGEST_IN_URL + 1)).parameters()
 
 
 def test_unknown_parts_are_ignored():

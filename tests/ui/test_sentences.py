@@ -8,29 +8,40 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from attnviz.capture import UnreadLayer
 from attnviz.ui import sentences
+from attnviz.ui.draws import Draw
+from attnviz.ui.heads import Head, without_first
 from attnviz.ui.look import plain
-from attnviz.ui.readings import Draw, Head
+
+
+def axis(*words: str) -> pd.DataFrame:
+    return pd.DataFrame({"position": range(len(words)), "token": words, "special": False})
 
 
 def head(**changes) -> Head:
     matrix = pd.DataFrame([[1.0, 0.0, 0.0], [0.4, 0.6, 0.0], [0.2, 0.7, 0.1]])
-    tokens = pd.DataFrame({"position": range(3), "token": ["<|bos|>", "␣cat", "␣it"]})
+    tokens = axis("<|bos|>", "␣cat", "␣it")
     fields = {
         "title": "Tiny",
+        "part": "decoder",
+        "only_part": True,
         "layer": 1,
         "head": 2,
-        "n": 3,
         "d_k": 32,
         "scale": 32**-0.5,
+        "n": (3, 3),
+        "precision": "float32",
         "max_error": 2.4e-7,
         "recording_difference": 0.0,
         "matrix": matrix,
         "visible": matrix.notna() & np.tri(3, dtype=bool),
-        "tokens": tokens,
+        "queries": tokens,
+        "keys": tokens,
         "statistics": pd.DataFrame(),
         "score_variance": 86.4,
         "logit_variance": 2.7,
+        "first_share": 0.3,
     }
     return Head(**(fields | changes))
 
@@ -131,3 +142,112 @@ def test_figures_near_a_hundred_have_no_exponent():
         "1,234",
         "2.7",
     ]
+
+
+# --- parts, layers, positions
+
+
+def layer(number: int, reason: str, tower: str = "decoder") -> UnreadLayer:
+    return UnreadLayer(number, tower, f"layers.{number}", reason)
+
+
+def test_layers_that_show_nothing_are_told_by_their_reason():
+    state = "It carries a recurrent state and has no softmax attention."
+    unread = [layer(n, state) for n in (5, 0, 1, 2, 4, 6)]
+    unread.append(layer(7, "Its output differs by 0.2."))
+    assert sentences.unread(unread) == [
+        "Layers 0 to 2, 4 to 6 have nothing to show. Each carries a recurrent state and has no "
+        "softmax attention.",
+        "Layer 7 has nothing to show. Its output differs by 0.2.",
+    ]
+
+
+def test_layers_of_two_towers_are_told_apart():
+    told = sentences.unread([layer(0, "It is odd.", "text"), layer(0, "It is odd.", "vision")])
+    assert told == [
+        "Layer 0 (text) has nothing to show. It is odd.",
+        "Layer 0 (vision) has nothing to show. It is odd.",
+    ]
+    assert sentences.unread([]) == []
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [([3], "Layer 3"), ([1, 0], "Layers 0, 1"), ([9, 2, 3, 4, 7, 8], "Layers 2 to 4, 7 to 9")],
+)
+def test_ranges_of_layers(numbers: list[int], said: str):
+    assert sentences.layer_ranges(numbers) == said
+
+
+def test_a_head_of_several_parts_names_its_own():
+    assert sentences.place(head()) == "layer 1, head 2"
+    assert sentences.place(head(only_part=False, part="cross")) == "layer 1, head 2 (cross)"
+
+
+def test_cross_attention_counts_queries_and_keys():
+    assert "n = 5 × 9 ·" in sentences.head_caption(head(n=(5, 9), cross=True))
+    assert "n = 3 ·" in sentences.head_caption(head())
+
+
+def test_cross_attention_quotes_queries_from_the_target_and_keys_from_the_source():
+    across = head(
+        queries=axis("<s>", "the"),
+        keys=axis("le", "roi", "dort"),
+        matrix=pd.DataFrame([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]]),
+        visible=pd.DataFrame(np.ones((2, 3), dtype=bool)),
+        cross=True,
+    )
+    assert sentences.headline(across, 1) == "“the” looks most at “roi”: 0.80 of its attention"
+    assert "“roi” gets 0.55 on average" in sentences.against_the_column(across, 1)
+
+
+def test_half_precision_is_told_in_the_badge():
+    told = sentences.badge(head(precision="bfloat16", max_error=3e-3))
+    assert "computed in bfloat16, recomputed in float32, equal to 3e-03" in told
+    assert "float32" not in sentences.badge(head())
+
+
+def test_weights_without_q_and_k_have_no_scale_and_no_variance():
+    alone = head(d_k=None, scale=None, score_variance=None, logit_variance=None)
+    caption = sentences.head_caption(alone)
+    assert "which offers no q and k as such" in caption
+    assert "d_k =" not in caption
+    assert "offers no q and k" in sentences.why_not_d_k(alone)
+    assert "real" not in sentences.curve_caption(4000, 7, alone)
+
+
+def test_rotation_and_bias_are_two_things_each_told_where_it_is():
+    assert sentences.position(head()) == ""
+    assert "before rotation" in sentences.position(head(rotary=True))
+    biased = sentences.position(head(biased=True))
+    assert "the bias" in biased
+    assert "does not divide" not in biased
+    assert "Tiny does not divide by √32" in sentences.position(head(biased=True, scale=1.0))
+
+
+def test_a_sink_is_explained_with_its_share():
+    told = sentences.sink(head(first_share=0.41))
+    assert "“<|bos|>”, the first token, takes 0.41" in told
+    assert "Xiao et al. 2023" in told
+
+
+def test_a_hidden_first_token_changes_headline_and_caption():
+    hidden = without_first(head())
+    assert sentences.headline(hidden, 2) == (
+        "“it” looks most at “cat”: 0.88 of what is left of its attention"
+    )
+    assert "first token hidden, rows renormalised" in sentences.head_caption(hidden)
+    assert "“cat” gets 0.94 on average" in sentences.against_the_column(hidden, 2)
+
+
+def test_a_learned_sink_takes_what_is_missing_of_the_row():
+    part = head(matrix=head().matrix * 0.75)
+    assert "takes 0.25 of this row" in sentences.learned_sink(part, 2)
+
+
+def test_what_lies_outside_the_picture_is_told():
+    keys = axis("[CLS]", "[REG0]", "r0c0", "r0c1").assign(special=[True, True, False, False])
+    seen = head(keys=keys, queries=keys, matrix=pd.DataFrame([[0.5, 0.25, 0.05, 0.2]] * 4))
+    told = sentences.overlay(seen, 2)
+    assert "Where “r0c0” looks in the picture: its patches have 0.25 of the row" in told
+    assert "[CLS] 0.50, [REG0] 0.25" in told
