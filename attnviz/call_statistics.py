@@ -81,9 +81,9 @@ def _visible(call: AttentionCall, batch: int) -> Bool[Tensor, "_ query key"] | N
     return of_batch(call.mask, batch)
 
 
-def _count(visible: Bool[Tensor, "*head query key"]) -> Int[Tensor, "*head query"]:
-    # torch turns a bool tensor into 8 bytes per number first, unless it is told not to.
-    return visible.sum(-1, dtype=torch.int32)
+def _count(visible: Bool[Tensor, "head query key"]) -> Int[Tensor, "head query"]:
+    # In slices: the sum of a bool tensor begins with a copy of 8 bytes per number.
+    return torch.cat([rows.sum(-1) for rows in visible.split(64, dim=1)], dim=1)
 
 
 def _rows(call: AttentionCall, batch: int, first_key: int) -> _Rows:

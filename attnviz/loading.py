@@ -173,16 +173,27 @@ def _read_in_parts(
 
 
 def _check_parts(name: str, model: PreTrainedModel) -> None:
-    """Raise `ModelNotLoaded` if a run would look in vain for a weight on disk.
+    """Raise `ModelNotLoaded` unless every weight that should be on disk is found there.
 
-    Some are computed, not stored, and lost when they are sent away.
+    Some are computed, not stored, and lost when they are sent away; one that stayed here
+    although its place is on disk was never read.
     """
     hooks = (getattr(module, "_hf_hook", None) for module in model.modules())
     maps = (getattr(hook, "weights_map", None) for hook in hooks)
     held = {key for weights in maps if weights is not None for key in weights.dataset.all_keys}
-    lost = [key for key, weight in model.named_parameters() if weight.is_meta and key not in held]
-    if lost:
-        raise refusal("not in parts", name, weight=lost[0])
+    shared = {name for pair in model.all_tied_weights_keys.items() for name in pair}
+    for key, weight in model.named_parameters():
+        unread = key not in shared and _place_of(key, model) == "disk"
+        if (key not in held) if weight.is_meta else unread:
+            raise refusal("not in parts", name, weight=key)
+
+
+def _place_of(weight: str, model: PreTrainedModel) -> Any:
+    """Return the place of the innermost part of the map that holds a weight, None if none does."""
+    places = getattr(model, "hf_device_map", {})
+    while weight and weight not in places:
+        weight = weight.rpartition(".")[0]
+    return places.get(weight)
 
 
 def _one_run_at_a_time(model: PreTrainedModel) -> None:

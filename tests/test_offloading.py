@@ -10,7 +10,7 @@ import pytest
 import tiny
 import tiny_models
 import torch
-from transformers import LlamaForCausalLM, PreTrainedModel
+from transformers import LlamaForCausalLM, PreTrainedModel, XLNetConfig, XLNetModel
 from transformers.utils import logging
 
 from attnviz import attention, loading, memory, models
@@ -134,8 +134,41 @@ def test_nothing_stays_behind_when_reading_fails(monkeypatch, tmp_path):
     assert not list((tmp_path / "temporary").iterdir())
 
 
-def test_buffers_in_the_map_cause_no_warning(monkeypatch, tmp_path):
-    whole, parts = in_parts(monkeypatch, "bart", tmp_path / "model")
+@pytest.mark.parametrize("share", [0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
+def test_weights_that_no_submodule_holds_are_read(monkeypatch, tmp_path, share):
+    """XLNet keeps q, k, v and its biases side by side in one module, which may be split."""
+    sizes = {"d_model": 44, "n_layer": 3, "n_head": 4, "d_inner": 29}
+    config = XLNetConfig(vocab_size=53, **sizes, bos_token_id=1, eos_token_id=2)
+    whole = tiny_models.spread(XLNetModel(config))
+    leave_memory(monkeypatch, whole, share)
+    parts = load(saved(whole, tmp_path / "model")).model
+    expected = whole.state_dict()
+    here = {name: w for name, w in parts.state_dict().items() if not w.is_meta}
+    assert here.keys() < expected.keys()
+    assert all(torch.equal(weight, expected[name]) for name, weight in here.items())
+    ids = torch.arange(3, 14)[None]
+    with torch.no_grad():
+        assert torch.equal(parts(ids)[0], whole(ids)[0])
+
+
+def test_weights_that_came_up_random_are_not_shown(monkeypatch, tmp_path):
+    """As happens where a weight alone is sent to disk, without a word of warning."""
+    whole = tiny.llama()
+    leave_memory(monkeypatch, whole, 0.6)
+    layer = dict.fromkeys((name for name, _ in whole.model.layers[1].named_children()), "disk")
+    places = {f"model.layers.1.{name}": place for name, place in layer.items()}
+    places |= {"model.embed_tokens": "cpu", "model.layers.0": "cpu", "model.norm.weight": "disk"}
+    places |= {"model.rotary_emb": "cpu", "lm_head": "cpu"}
+    monkeypatch.setattr(loading, "_parts", lambda *_: places)
+    with pytest.raises(ModelNotLoaded, match=r"since model\.norm\.weight is in none"):
+        load(saved(whole, tmp_path / "model"))
+
+
+def test_buffers_are_read_too(monkeypatch, tmp_path):
+    whole = built("bart")
+    whole.final_logits_bias.copy_(torch.arange(tiny_models.VOCABULARY)[None])
+    leave_memory(monkeypatch, whole, 0.4)
+    parts = load(saved(whole, tmp_path / "model"))
     inputs = tiny_models.inputs_for("bart")
     with torch.no_grad():
         assert torch.equal(parts.model(**inputs).logits, whole(**inputs).logits)

@@ -13,7 +13,7 @@ import tiny
 import tiny_models
 import torch
 from streamlit.testing.v1 import AppTest
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, ViTConfig, ViTModel
 
 APP = Path(__file__).parent.parent / "app.py"
 BUNDLED = APP.parent / "attnviz" / "bundled"
@@ -333,6 +333,21 @@ def test_a_vision_model_needs_no_text(tmp_path, family: str):
     served(app.run())
     assert app.query_params["picture"] == "shapes"
     assert said(app) != before
+
+
+@pytest.mark.parametrize(("patch", "served_at_all"), [(8, True), (4, False)])
+def test_a_matrix_too_large_to_draw(tmp_path, patch: int, served_at_all: bool):
+    """28 × 28 patches are shown by the row of one query; 56 × 56 are too many."""
+    sizes = {"hidden_size": 55, "intermediate_size": 31, "num_hidden_layers": 1}
+    config = ViTConfig(num_attention_heads=5, image_size=224, patch_size=patch, **sizes)
+    model = tiny_models.spread(ViTModel(config))
+    app = opened(model=saved_models.save(tmp_path / "vit", model, text=False), query="300")
+    assert not app.exception
+    if served_at_all:
+        assert "The matrix of 785 tokens is too large to draw here" in said(app)
+        assert "Where “r10c19” looks in the picture" in said(app)
+    else:
+        assert errors(app)[0].startswith("This model cuts its picture into 56 × 56 patches")
 
 
 def test_a_models_own_image_processor_is_used(tmp_path):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
     Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
 
+APP = str(Path(__file__).parents[2] / "app.py")
 STYLE = f"""
 <style>
 [class*="st-key-real"] {{ border-top: 6px solid {theme.REAL}; padding-top: .6rem; }}
@@ -38,7 +41,14 @@ STYLE = f"""
 
 
 def apply() -> None:
-    """Set the style of the page."""
+    """Set the style of the page.
+
+    Until app.py has run once, Streamlit takes every file in pages/ for a page of its own. The
+    first visitor of a fresh server may come by a link to one: then app.py runs it after all.
+    """
+    if "through_app" not in st.session_state:
+        runpy.run_path(APP)
+        st.stop()
     st.html(STYLE)
 
 

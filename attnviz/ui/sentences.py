@@ -49,7 +49,7 @@ def against_the_column(head: Head, query: int) -> str:
     seen = head.matrix[key][head.visible[key]]
     return (
         f"{word(head.keys, key)} gets {weight(float(seen.mean()))} on average over all tokens that "
-        f"can see it ({len(seen)}), so weigh the number against its column."
+        f"can see it ({len(seen):,}), so weigh the number against its column."
     )
 
 
@@ -73,7 +73,7 @@ def place(head: Head) -> str:
 def size(head: Head) -> str:
     """How many tokens the model read: one number, or queries × keys where they differ."""
     queries, keys = head.n
-    return f"{queries}" if queries == keys else f"{queries} × {keys}"
+    return f"{queries:,}" if queries == keys else f"{queries:,} × {keys:,}"
 
 
 def head_caption(head: Head) -> str:

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 import saved_models
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from browser.visiting import Scheme, Visitor, number, words
-from scripts.running_app import wait_until_drawn
+from scripts.running_app import running_app, wait_until_drawn
 
 pytestmark = pytest.mark.browser
 
@@ -21,22 +21,28 @@ TREE = "[data-testid=stVegaLiteChart][aria-label^='Query heads above']"
 NOT_THERE = "Failed to load resource: the server responded with a status of 404"
 
 
-def awake(visitor: Visitor) -> None:
-    """The first visit since the server started goes to the main page."""
-    page = visitor.open()
-    expect(page.get_by_role("heading", name="Attention is a search")).to_be_visible()
-    page.close()
-
-
 def card(visitor: Visitor, model: str, width: int = 1400, scheme: Scheme = "light") -> Page:
     """The page of a model, all drawn."""
-    awake(visitor)
     page = visitor.open(f"{PATH}?model={quote(model)}", width, scheme)
     expect(page.locator(f"{LAYERS} .role-mark path").first).to_be_attached(timeout=60_000)
     expect(page.get_by_test_id("stApp")).to_have_attribute("data-test-script-state", "notRunning")
     # Below the root, Streamlit first asks for its own files where they are not.
     visitor.complaints[:] = [told for told in visitor.complaints if NOT_THERE not in told]
     return page
+
+
+def test_the_first_visitor_of_a_server_may_come_by_this_link(browser: Browser) -> None:
+    with running_app() as fresh:
+        fresh.wait()
+        page = browser.new_page()
+        page.goto(f"{fresh.address}/{PATH}?text=A%20dog%20ran.")
+        expect(page.get_by_role("heading", name="How far this can be trusted")).to_be_visible(
+            timeout=60_000
+        )
+        expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value("A dog ran.")
+        expect(page.get_by_test_id("stSidebar")).to_have_count(0)
+        expect(page.get_by_role("link", name="Start")).to_be_visible()
+        page.close()
 
 
 @pytest.fixture(scope="module")
