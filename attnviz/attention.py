@@ -14,7 +14,9 @@ from attnviz.capture import AttentionCall
 
 
 def scores(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:
-    """q·k of one head."""
+    """q·k of one head; raises `ValueError` where the model offers no queries and keys as such."""
+    if call.query is None or call.key is None:
+        raise ValueError(f"{call.module} offers weights only, no queries and keys.")
     query = call.query[batch, head].float()
     return equation.scores(query, call.key[batch, call.kv_head(head)].float())
 

@@ -259,6 +259,9 @@ class _Recorder:
         padding = self.padding.at(place.tower, place.kind, batch, size)
         found["window"] = self._window(found.get("window"), found["mask"])
         found["mask"] = self._shown(found["mask"], padding[0], size)
+        if found.get("observed_weights") is not None and padding[0] is not None:
+            hidden = padding[0][:, None, :, None]
+            found["observed_weights"] = found["observed_weights"].masked_fill(hidden, 0.0)
         if found["bias"] is not None:
             found["bias"] = found["bias"].expand(*found["bias"].shape[:2], *size)
         call = AttentionCall(

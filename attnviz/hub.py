@@ -12,6 +12,7 @@ from attnviz.model_folder import (
     WEIGHTS,
     check_config,
     check_files,
+    check_tokenizer,
     file_names,
     weight_files,
 )
@@ -97,6 +98,7 @@ def _check_offer(name: str, info: ModelInfo) -> list[str]:
         config = {"auto_map": {}, **config}
     if config:
         check_config(name, config)
+    check_tokenizer(name, sizes, config)
     weights = [file for file in sizes if re.fullmatch(r"model.*\.safetensors", file)]
     weights = [WEIGHTS] if WEIGHTS in sizes else weights
     _check_offered_size(name, info, sum(sizes[file] for file in weights))

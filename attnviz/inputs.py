@@ -122,15 +122,13 @@ def inputs_for(
     Raises `UnusableModel`, `UnusableText` or `UnusablePicture`.
     """
     model, wants = loaded.model, needs(loaded.model)
-    if (wants.text or wants.target) and loaded.tokenizer is None:
-        raise UnusableModel("This model reads text, and no tokenizer lies in its folder.")
     source, picture = None, None
     tensors: dict[str, Tensor] = {}
     if wants.text:
-        source = tokenize(loaded.tokenizer, text, max_tokens)
+        source = tokenize(_tokenizer(loaded), text, max_tokens)
         tensors |= model_inputs(source)
     if wants.picture and image is not None:
-        picture = prepare(image, model.config, getattr(loaded, "image_processor", None))
+        picture = prepare(image, model.config, loaded.image_processor)
         tensors["pixel_values"] = picture.pixels
     decoded, by = (
         _target(loaded, target, tensors, source, max_tokens) if wants.target else (None, "")
@@ -138,6 +136,12 @@ def inputs_for(
     if decoded is not None:
         tensors["decoder_input_ids"] = torch.tensor([decoded.ids])
     return Inputs(tensors, source, decoded, by, picture, _registers(model))
+
+
+def _tokenizer(loaded: LoadedModel) -> PreTrainedTokenizerBase:
+    if loaded.tokenizer is None:
+        raise UnusableModel("This model reads text, and no tokenizer lies in its folder.")
+    return loaded.tokenizer
 
 
 def _target(
@@ -148,7 +152,7 @@ def _target(
     max_tokens: int | None,
 ) -> tuple[Tokens, str]:
     """What the decoder reads, and who wrote it."""
-    model, tokenizer = loaded.model, loaded.tokenizer
+    model, tokenizer = loaded.model, _tokenizer(loaded)
     if target.strip():
         labels = tokenize(tokenizer, target, max_tokens, as_target=True).ids
         return from_ids(tokenizer, _shifted(model, tokenizer, labels)), "visitor"

@@ -19,9 +19,15 @@ from attnviz.memory import stored_dtype
 from attnviz.refusals import quoted, refusal
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        BaseImageProcessor,
+        PretrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
 
 CONFIG = "config.json"
+PROCESSORS = {"preprocessor_config.json", "processor_config.json"}
 WEIGHTS = "model.safetensors"
 WEIGHTS_INDEX = "model.safetensors.index.json"
 PICKLED = re.compile(r".*\.(bin|pt|pth|ckpt|h5|msgpack)")
@@ -36,8 +42,11 @@ def check_folder(name: str, folder: Path) -> None:
     """Raise `ModelNotLoaded` if the folder cannot be read, before its weights are."""
     if not os.path.isdir(folder):
         raise refusal("no folder", name)
-    check_files(name, file_names(folder))
-    check_config(name, _json(name, folder / CONFIG))
+    files = file_names(folder)
+    check_files(name, files)
+    config = _json(name, folder / CONFIG)
+    check_config(name, config)
+    check_tokenizer(name, files, config)
 
 
 def file_names(folder: Path) -> set[str]:
@@ -46,7 +55,7 @@ def file_names(folder: Path) -> set[str]:
 
 
 def check_files(name: str, files: Collection[str]) -> None:
-    """Raise `ModelNotLoaded` unless these files are a model with safe weights and a tokenizer."""
+    """Raise `ModelNotLoaded` unless these files are a model with safe weights."""
     safe = WEIGHTS in files or WEIGHTS_INDEX in files
     if "adapter_config.json" in files and not safe:
         raise refusal("adapter", name)
@@ -55,8 +64,27 @@ def check_files(name: str, files: Collection[str]) -> None:
     if not safe:
         pickled = any(map(PICKLED.fullmatch, files))
         raise refusal("pickle" if pickled else "no weights", name)
-    if not ("tokenizer_config.json" in files or any(map(VOCABULARY.fullmatch, files))):
+
+
+def check_tokenizer(name: str, files: Collection[str], config: dict[str, Any]) -> None:
+    """Raise `ModelNotLoaded` if a model that reads text has no tokenizer."""
+    if not _has_tokenizer(files) and _reads_text(config):
         raise refusal("no tokenizer", name)
+
+
+def _has_tokenizer(files: Collection[str]) -> bool:
+    return "tokenizer_config.json" in files or any(map(VOCABULARY.fullmatch, files))
+
+
+def _reads_text(config: dict[str, Any]) -> bool:
+    """Whether text is what the model's class takes first; pictures and sounds need no words."""
+    import transformers
+    from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
+
+    named = (config.get("architectures") or [""])[0]
+    usual = MODEL_MAPPING_NAMES.get(str(config.get("model_type")), "")
+    cls = getattr(transformers, named, None) or getattr(transformers, str(usual), None)
+    return getattr(cls, "main_input_name", "input_ids") == "input_ids"
 
 
 def check_config(name: str, config: dict[str, Any]) -> None:
@@ -146,10 +174,12 @@ def own_class(config: PretrainedConfig) -> list[Any]:
     return [cls] if getattr(cls, "config_class", None) is type(config) else []
 
 
-def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
-    """Read the tokenizer; raise `ModelNotLoaded` if it is broken or came up empty."""
+def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase | None:
+    """Read the tokenizer, if there is one; raise `ModelNotLoaded` if it is broken or empty."""
     from transformers import AutoTokenizer
 
+    if not _has_tokenizer(file_names(folder)):
+        return None
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **OFFLINE)
     except Exception as error:  # from a missing package to a broken file, the remedy is one
@@ -158,3 +188,15 @@ def read_tokenizer(name: str, folder: Path) -> PreTrainedTokenizerBase:
     if tokenizer.is_fast and not any(map(VOCABULARY.fullmatch, file_names(folder))):
         raise refusal("no tokenizer", name)
     return tokenizer
+
+
+def read_image_processor(folder: Path) -> BaseImageProcessor | None:
+    """Read what prepares pictures for the model, None if there is none that works here."""
+    from transformers import AutoImageProcessor
+
+    if not PROCESSORS & file_names(folder):
+        return None
+    try:
+        return AutoImageProcessor.from_pretrained(folder, **OFFLINE)
+    except Exception:  # such as one for sounds, or one that needs a package that is not here
+        return None

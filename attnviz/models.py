@@ -16,12 +16,23 @@ from typing import TYPE_CHECKING, Literal
 
 from attnviz.gguf_file import GGUF, gguf_at, read_gguf
 from attnviz.hub import cached_names, hub_folder
-from attnviz.model_folder import WEIGHTS, check_folder, read_model, read_tokenizer
+from attnviz.model_folder import (
+    WEIGHTS,
+    check_folder,
+    read_image_processor,
+    read_model,
+    read_tokenizer,
+)
 from attnviz.quiet import quiet_and_alone
 from attnviz.refusals import ModelNotLoaded, refusal, told_in_a_sentence
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+    from transformers import (
+        BaseImageProcessor,
+        PretrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
+    )
 
 __all__ = [
     "Entry",
@@ -77,11 +88,16 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model in evaluation mode, its tokenizer, and its card."""
+    """A model in evaluation mode, what prepares its inputs, and its card.
+
+    `tokenizer` is None where the model reads no text, `image_processor` where its folder holds
+    none.
+    """
 
     model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | None
     card: ModelCard
+    image_processor: BaseImageProcessor | None = None
 
 
 def catalogue() -> tuple[Entry, ...]:
@@ -107,7 +123,8 @@ def load(name: str) -> LoadedModel:
         place = _place(entry)
         with quiet_and_alone():
             model, tokenizer = _read(name, place)
-        return LoadedModel(model, tokenizer, _card(entry, model, tokenizer))
+            processor = read_image_processor(place) if place.is_dir() else None
+        return LoadedModel(model, tokenizer, _card(entry, model, tokenizer), processor)
 
 
 def fingerprint(name: str) -> str:
@@ -125,7 +142,7 @@ def fingerprint(name: str) -> str:
     return f"{name} {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
 
 
-def _read(name: str, place: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def _read(name: str, place: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerBase | None]:
     file = gguf_at(name, place)
     if file:
         return read_gguf(name, file)
@@ -174,7 +191,9 @@ def _minilm_folder() -> Path:
     return folder
 
 
-def _card(entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> ModelCard:
+def _card(
+    entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
+) -> ModelCard:
     return ModelCard(
         name=entry.name,
         title=entry.title,
@@ -185,7 +204,7 @@ def _card(entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBa
         dtype=str(model.dtype).removeprefix("torch."),
         placement=_placement(model),
         max_tokens=_max_tokens(model),
-        warning=_warning(model, tokenizer),
+        warning=None if tokenizer is None else _warning(model, tokenizer),
     )
 
 

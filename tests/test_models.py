@@ -41,6 +41,7 @@ from transformers import (
     T5Config,
     T5EncoderModel,
     ViTConfig,
+    ViTImageProcessor,
     ViTModel,
 )
 from transformers.utils import logging
@@ -455,7 +456,18 @@ def test_a_broken_tokenizer(folder, content):
 def test_a_model_for_pictures(tmp_path):
     config = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=32)
     ViTModel(config).save_pretrained(tmp_path)
-    assert "no tokenizer" in refusal(tmp_path)
+    read = load(str(tmp_path))
+    assert read.tokenizer is None
+    assert read.image_processor is None
+    ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(tmp_path)
+    assert load(str(tmp_path)).image_processor.size["height"] == 32
+
+
+def test_a_processor_that_does_not_work_here_is_left_aside(tmp_path):
+    config = ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, image_size=32)
+    ViTModel(config).save_pretrained(tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"image_processor_type": "Unheard"}')
+    assert load(str(tmp_path)).image_processor is None
 
 
 def test_too_large_for_this_machine(folder, monkeypatch):
