@@ -58,7 +58,7 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
     calls = recorder.readable()
     if not calls:
         raise UnreadableModel(recorder.why_nothing())
-    unread = recorder.places.unread(calls, recorder.failures, recorder.trace.used)
+    unread = recorder.places.unread(calls, recorder.failures, recorder.used)
     return Capture(model.config.model_type, calls, unread)
 
 
@@ -99,7 +99,7 @@ class _Recorder:
         self.model, self.inputs = model, inputs
         self.batch = next((len(x) for x in inputs.values() if isinstance(x, Tensor)), 1)
         self.places, self.padding = Places(model), Padding.of(inputs)
-        self.trace = Trace(self.noticed, self.too_wide)
+        self.used: set[int] = set()
         self.calls: list[AttentionCall] = []
         self.failures: dict[str, tuple[Place, str]] = {}
         # Layers share their mask: it is read once. What it was read from is kept with it,
@@ -108,8 +108,13 @@ class _Recorder:
 
     def watch(self) -> Any:
         """Run the model under observation and return its output."""
-        with observed_by(self), self.trace:
-            return _run(self.model, self.inputs)
+        self.trace = Trace(self.noticed, self.too_wide)
+        try:
+            with observed_by(self), self.trace:
+                return _run(self.model, self.inputs)
+        finally:
+            self.used = self.trace.used
+            del self.trace  # it knows the recorder: together they would keep the model alive
 
     def aside(self) -> AbstractContextManager[None]:
         """While an observed function computes, its operations are not the model's own."""
@@ -310,7 +315,8 @@ class _Recorder:
 
 def _widest_row(mask: Tensor) -> int | None:
     """The most keys that a query sees, None if some query sees all that any one sees."""
-    seen = int(mask.sum(-1).max())
+    # Row by row, as a sum of bools first makes a copy of eight bytes for each.
+    seen = max(int(rows.sum(-1).max()) for rows in mask.split(64, dim=-2))
     return seen if seen < int(mask.any(-2).sum(-1).max()) else None
 
 

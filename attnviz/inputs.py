@@ -75,10 +75,11 @@ class Inputs:
         return tokens if tokens and len(tokens) == count else _numbered(count)
 
     def keys(self, tower: str, kind: str, count: int) -> Tokens:
-        """The tokens looked at: in cross-attention those of the source."""
+        """The tokens looked at: in cross-attention those of the source, a text or a picture."""
         if kind == "self":
             return self.queries(tower, count)
-        tokens = self.source or self._picture(count)
+        from_text = self.picture is None or (self.target is not None and self.source is not None)
+        tokens = self.source if from_text else self._picture(count)
         return tokens if tokens and len(tokens) == count else _numbered(count)
 
     def _sees(self, tower: str) -> bool:

@@ -9,10 +9,11 @@ import tiny_models
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-WORDS = (
+TEXT = (
     "the cat sat on mat because it was tired dog and king queen gave key to alice thanked "
     "once upon a time there lived in wood fire gold night hand stone seven wolf door , ."
-).split()
+)
+WORDS = TEXT.split()
 
 
 def small_vocabulary() -> PreTrainedTokenizerBase:

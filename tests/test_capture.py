@@ -6,7 +6,9 @@ That every family is read as it computes is tested in `test_families`.
 from __future__ import annotations
 
 import dataclasses
+import gc
 import threading
+import weakref
 
 import pytest
 import tiny_models
@@ -170,3 +172,17 @@ def test_eight_threads_share_one_model(family: str):
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_nothing_of_a_run_outlives_it():
+    model = tiny_models.build("llama")
+    gone = weakref.ref(model)
+    gc.collect()
+    gc.disable()
+    try:
+        capture(model, tiny_models.inputs_for("llama"))
+        recording_difference(model, tiny_models.inputs_for("llama"))
+        del model
+        assert gone() is None
+    finally:
+        gc.enable()

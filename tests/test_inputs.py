@@ -13,10 +13,12 @@ import saved_models
 import tiny_models
 import torch
 from PIL import Image
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, ViTConfig
 
 from attnviz.capture import capture
-from attnviz.inputs import Needs, UnusableModel, inputs_for, needs
+from attnviz.inputs import Inputs, Needs, UnusableModel, inputs_for, needs
+from attnviz.pictures import prepare
+from attnviz.tokens import tokenize
 
 
 @dataclass
@@ -162,6 +164,15 @@ def test_clip_reads_a_text_and_a_picture():
     assert calls.keys() == {"text", "vision"}
     assert given.queries("text", calls["text"].n[0]).labels == ("the", "cat", "sat", "</s>")
     assert given.queries("vision", calls["vision"].n[0]).labels[:2] == ("[CLS]", "r0c0")
+
+
+def test_a_text_that_looks_at_a_picture_has_patches_for_keys():
+    """BLIP: its decoder reads the text and looks across at the picture."""
+    picture = prepare(IMAGE, ViTConfig(image_size=14, patch_size=7))
+    source = tokenize(saved_models.small_vocabulary(), "the cat sat")
+    given = Inputs({}, source, picture=picture)
+    assert given.keys("decoder", "cross", 5).labels == ("[CLS]", "r0c0", "r0c1", "r1c0", "r1c1")
+    assert given.queries("decoder", 4) == source
 
 
 def test_positions_that_stand_for_nothing_known_are_numbered():
