@@ -15,7 +15,8 @@ Tower = Literal["decoder", "encoder", "text", "vision", "audio"]
 Kind = Literal["self", "cross"]
 
 CROSS = re.compile(
-    r"cross|encoder_attn|encdecattention|encoder_decoder_att|x_attn|fusion|bimultihead",
+    r"cross|encoder_attn|encdecattention|encoder_decoder_att|x_attn|fusion|bimultihead"
+    r"|x_layers\.\d+\.visual_attention",
     re.IGNORECASE,
 )
 # What the parts of a path say of the tower, the first that fits; else what the model takes in.

@@ -124,12 +124,12 @@ def _parts(skeleton: PreTrainedModel, where: Placement) -> dict[str, Any]:
     """Say which modules go to which GPU, to memory and to disk."""
     from accelerate import infer_auto_device_map
 
-    parts = infer_auto_device_map(
-        skeleton,
-        max_memory=shares(),
-        no_split_module_classes=list(skeleton._no_split_modules or ()),
-        dtype=where.dtype,
-    )
+    sizes = {"max_memory": shares(), "dtype": where.dtype}
+    whole_blocks = list(skeleton._no_split_modules or ())
+    try:
+        parts = infer_auto_device_map(skeleton, no_split_module_classes=whole_blocks, **sizes)
+    except IndexError:  # its search for a place for shared weights may run past the end
+        return {"": "disk"}
     modules = dict(skeleton.named_modules())
     # Only modules come back from disk when they run: a weight alone would come up random.
     alone = {

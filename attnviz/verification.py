@@ -36,10 +36,12 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
             f"not (batch, query, head, d_v) = {expected}, so it cannot be verified"
         )
     rows = torch.linspace(0, call.n[0] - 1, min(call.n[0], ROWS_CHECKED), device=real.device).long()
-    difference = _recomputed(call, rows) - real[:, rows].transpose(1, 2).float()
+    shown = real[:, rows].transpose(1, 2).float()
+    computed, seen = _recomputed(call, rows)
+    difference = torch.where(seen, (computed - shown).abs(), _of_blind_rows(call, shown))
     if call.query_padding is not None:
         difference = difference.masked_fill(call.query_padding[:, None, rows, None], 0.0)
-    error = float(difference.abs().max())
+    error = float(difference.max())
     if not error <= TOLERANCE[call.value.dtype] * float(real.nan_to_num().abs().max()):
         raise Unconfirmed(
             "attention recomputed from what it was given differs from the model's own output by "
@@ -48,8 +50,18 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     return error
 
 
-def _recomputed(call: AttentionCall, rows: Tensor) -> Tensor:
-    """Outputs (batch, head, row, d_v) of some query rows.
+def _of_blind_rows(call: AttentionCall, shown: Tensor) -> Tensor:
+    """How far rows are from what a model makes of one that sees no key.
+
+    That is nothing (0, or not a number), or the mean of all values, where its mask was finite.
+    """
+    mean = call.value.float().mean(2, keepdim=True)
+    mean = mean.repeat_interleave(call.heads // call.kv_heads, dim=1)
+    return torch.minimum(shown.nan_to_num().abs(), (shown.nan_to_num() - mean).abs())
+
+
+def _recomputed(call: AttentionCall, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Outputs (batch, head, row, d_v) of some query rows, and whether such a row sees a key.
 
     The rows of all heads that share a key and value head are stacked, so that neither keys nor
     values are copied.
@@ -70,7 +82,7 @@ def _recomputed(call: AttentionCall, rows: Tensor) -> Tensor:
     if weights is None:
         weights = _weights(call, stacked)
     outputs = equation.output(weights.float(), call.value.float())
-    return unstacked(outputs)
+    return unstacked(outputs), unstacked(weights.any(-1, keepdim=True))
 
 
 def _weights(call: AttentionCall, stacked: Callable) -> Tensor:

@@ -14,7 +14,7 @@ from torch import nn
 from benchmarks import every_model
 from benchmarks.every_model import Finding, Judge
 
-TYPES_BUILT = 570
+TYPES_BUILT = 590
 READ_AT_LEAST = 0.9
 
 

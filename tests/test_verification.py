@@ -86,3 +86,13 @@ def test_hidden_rows_confirm_nothing():
     hidden = replace(read, mask=torch.zeros_like(read.mask))
     with pytest.raises(Unconfirmed):
         confirmed_error(hidden, output_of(read))
+
+
+@pytest.mark.parametrize("made", ["nothing", "mean", "nan"])
+def test_a_blind_row_is_confirmed_by_what_models_make_of_one(made: str):
+    read = call()
+    output = output_of(read)
+    means = read.value.mean(2).repeat_interleave(HEADS // KV_HEADS, dim=1)
+    output[:, 0] = {"nothing": 0.0, "mean": means, "nan": torch.nan}[made]
+    blind = replace(read, mask=read.mask & (torch.arange(QUERIES) > 0)[:, None])
+    assert confirmed_error(blind, output) < 1e-5

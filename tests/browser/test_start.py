@@ -329,7 +329,7 @@ def test_weights_lie_over_the_picture(
 ) -> None:
     page = drawn(visitor, f"?model={folders['vit']}&picture=shapes&query=6", width, scheme)
     overlay = page.locator("[data-testid=stVegaLiteChart][aria-label^='Where “r1c1” looks']")
-    expect(overlay.locator(".mark-rect path")).to_have_count(16 + 1)
+    expect(overlay.locator(".role-mark.mark-rect path")).to_have_count(16 + 1)
     box = overlay.locator(".mark-image image").bounding_box()
     assert box
     assert abs(box["width"] - box["height"]) <= 1
