@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any
 
@@ -26,6 +26,7 @@ from attnviz.interface import Arguments, mask_and_bias, observed_by
 from attnviz.operations import NoForm, OwnAttention, is_attention, own_attention, scale_within
 from attnviz.padding import Padding
 from attnviz.places import Place, Places
+from attnviz.quiet import quiet
 from attnviz.rotation import before_rotation
 from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace
 from attnviz.verification import TOLERANCE, Unconfirmed, confirmed_error
@@ -64,7 +65,10 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
 
 def recording_difference(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> float:
     """Largest difference between the model's outputs with and without a recorder: 0 if sound."""
-    plain, recorded = _run(model, inputs), _Recorder(model, inputs).watch()
+    dice = torch.get_rng_state()
+    plain = _run(model, inputs)
+    torch.set_rng_state(dice)  # for models that draw at random what they look at
+    recorded = _Recorder(model, inputs).watch()
     pairs = zip(_numbers(plain), _numbers(recorded), strict=True)
     return max(_distance(one, other) for one, other in pairs)
 
@@ -89,7 +93,7 @@ def _run(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Any:
     # A cache may write its keys in place after they were read.
     cache = {"use_cache": False} if takes_cache else {}
     try:
-        with torch.no_grad():
+        with torch.no_grad(), quiet():
             return model(**inputs, **cache)
     except Exception as error:  # a model may stumble over an input in any way
         reason = (str(error).splitlines() or ["no reason given"])[0].rstrip(".")
@@ -285,7 +289,7 @@ class _Recorder:
             key_padding=padding[1],
             **found,
         )
-        self.calls.append(replace(call, max_error=confirmed_error(call, output)))
+        self.calls.append(_in_memory(replace(call, max_error=confirmed_error(call, output))))
 
     def _shown(
         self, mask: Tensor | None, padding: Tensor | None, size: tuple[int, int]
@@ -317,6 +321,13 @@ class _Recorder:
         told = [clause for _, clause in self.failures.values()]
         clause = next(iter(told), None) or why_no_attention(self.model)
         return f"{type(self.model).__name__} cannot be shown: {clause}."
+
+
+def _in_memory(call: AttentionCall) -> AttentionCall:
+    """The same call, its tensors off the GPU: they are looked at from the CPU."""
+    kept: dict[str, Any] = {field.name: getattr(call, field.name) for field in fields(call)}
+    moved = {k: x.cpu() for k, x in kept.items() if isinstance(x, Tensor) and not x.is_cpu}
+    return AttentionCall(**{**kept, **moved}) if moved else call
 
 
 def _widest_row(mask: Tensor) -> int | None:

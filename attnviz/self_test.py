@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import torch
+from transformers import PreTrainedModel
 
 from attnviz import interface
 from attnviz.capture import UnreadableModel, capture
-from attnviz.models import load
 
 IDS = (0, 11, 7, 5, 7)  # any tokens will do
 
 
-def self_test() -> str | None:
+def self_test(bundled: PreTrainedModel) -> str | None:
     """Say in a sentence what is wrong with observing transformers, None if nothing is.
 
     Where the attention interface cannot be observed any more, attnviz follows the operations
     of every model from then on, as it does for those with attention of their own.
     """
-    if _reads_at("interface"):
+    if _reads_at("interface", bundled):
         return None
     interface.give_up()
     way = (
         "models are read from their own operations instead, with texts of up to 512 tokens"
-        if _reads_at("operations")
+        if _reads_at("operations", bundled)
         else "no model can be read"
     )
     return (
@@ -31,9 +31,8 @@ def self_test() -> str | None:
     )
 
 
-def _reads_at(where: str) -> bool:
-    """Whether every layer of the bundled model is read there, and confirmed."""
-    model = load("bundled").model
+def _reads_at(where: str, model: PreTrainedModel) -> bool:
+    """Whether every layer of the model is read there, and confirmed."""
     try:
         calls = capture(model, {"input_ids": torch.tensor([IDS])}).calls
     except UnreadableModel:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import transformers as hf
 from torch import nn
 
+from attnviz import attention
 from benchmarks import every_model
 from benchmarks.every_model import Finding, Judge
 
@@ -65,6 +67,21 @@ def test_what_does_not_attend_is_refused(findings: list[Finding]):
     read = [finding for finding in idle if finding.status == "read"]
     assert idle
     assert not read, told(read, "layers")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda weights: 0.9 * weights, "does not sum to 1"),
+        (lambda weights: weights.roll(1, -1), "differ from the model's own"),
+        (lambda weights: weights / 0, "not finite"),
+    ],
+)
+def test_checks_notice_wrong_weights(monkeypatch: pytest.MonkeyPatch, wrong, said: str):
+    right = attention.weights
+    monkeypatch.setattr(attention, "weights", lambda *others: wrong(right(*others)))
+    finding = every_model.examined("BertModel", hf.BertModel)
+    assert said in "\n".join(finding.problems)
 
 
 class Attention(nn.Module):

@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import saved_models
+import streamlit as st
 import tiny
 import tiny_models
 import torch
 from streamlit.testing.v1 import AppTest
 from transformers import AutoModelForCausalLM, AutoTokenizer, ViTConfig, ViTModel
+from transformers.modeling_utils import AttentionInterface
+
+from attnviz import interface
 
 APP = Path(__file__).parent.parent / "app.py"
 BUNDLED = APP.parent / "attnviz" / "bundled"
@@ -430,3 +434,21 @@ def test_an_example_is_not_undone_by_what_the_browser_still_shows():
     assert app.query_params["text"].startswith("seven wolf door")
     assert "layer 1, head 0" in said(app)
     assert "“door” looks most at “gold”" in said(app)
+
+
+def hiding(self, attn_implementation: str, default):
+    """As though another version of transformers went another way."""
+    return self.get(attn_implementation, default)
+
+
+def test_trouble_with_transformers_is_told_on_every_page(monkeypatch: pytest.MonkeyPatch):
+    hiding.observable = True
+    monkeypatch.setattr(AttentionInterface, "get_interface", hiding)
+    st.cache_resource.clear()
+    try:
+        app = served(opened())
+        for page in (app, served(app.switch_page("pages/what_was_read.py").run())):
+            assert [w.value.replace("\\", "") for w in page.warning if "own operations" in w.value]
+    finally:
+        st.cache_resource.clear()
+        interface._usable.set()

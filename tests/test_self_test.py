@@ -6,6 +6,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from attnviz import interface
 from attnviz.capture import capture
+from attnviz.models import load
 from attnviz.self_test import self_test
 
 
@@ -16,7 +17,7 @@ def usable_again():
 
 
 def test_all_is_well_with_the_pinned_versions():
-    assert self_test() is None
+    assert self_test(load("bundled").model) is None
 
 
 def another_name(self, attn_implementation, default):
@@ -26,7 +27,7 @@ def another_name(self, attn_implementation, default):
 def test_functions_that_cannot_be_seen_are_told_and_read_from_operations(monkeypatch):
     monkeypatch.setattr(AttentionInterface, "get_interface", another_name)
     another_name.observable = True  # as though it had been wrapped, and shows nothing
-    said = self_test()
+    said = self_test(load("bundled").model)
     assert said is not None
     assert "their own operations" in said
     assert said.endswith("requirements.txt.")
@@ -40,7 +41,7 @@ def test_functions_called_in_another_way_are_told(monkeypatch):
         raise KeyError("scaling")
 
     monkeypatch.setattr(interface, "_read", misread)
-    assert "their own operations" in self_test()
+    assert "their own operations" in self_test(load("bundled").model)
 
 
 def test_an_interface_that_is_gone_is_told(monkeypatch):

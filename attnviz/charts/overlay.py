@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -24,39 +25,54 @@ def patch_overlay(
 
     The patch of the query itself is outlined; `query` is None where it has no place.
     """
+    layers = [_ground(picture, grid), _heat(patches, grid)]
+    if query is not None:
+        layers.append(_outline(*query))
+    return alt.layer(*layers).properties(autosize="pad").add_params(*_sides(grid))
+
+
+def _ground(picture: Image.Image, grid: tuple[int, int]) -> alt.Chart:
     rows, columns = grid
-    x, y = (
-        alt.X("left:Q").axis(None).scale(domain=[0, columns], nice=False),
-        alt.Y("top:Q").axis(None).scale(domain=[rows, 0], nice=False),
-    )
     whole = {"left": 0, "right": columns, "top": 0, "bottom": rows, "picture": _grey_url(picture)}
-    ground = (
+    return (
         alt.Chart(pd.DataFrame([whole]))
         .mark_image(aspect=False, aria=False)
-        .encode(x=x, y=y, x2="right", y2="bottom", url="picture:N")
+        .encode(url="picture:N", **_corners(grid))
     )
-    heat = (
+
+
+def _heat(patches: pd.DataFrame, grid: tuple[int, int]) -> alt.Chart:
+    top = max(float(patches["weight"].max()), 1e-12)
+    colour = (
+        alt.Color("weight:Q")
+        .scale(scheme="viridis", domain=[0, top])
+        .legend(
+            orient="bottom",
+            format=".2~g",
+            values=[0, top],
+            labelFontSize=theme.FONT_SIZE,
+            titleFontSize=theme.FONT_SIZE,
+        )
+    )
+    return (
         alt.Chart(_squares(patches))
         .mark_rect(opacity=OPACITY)
         .encode(
-            x=x,
-            y=y,
-            x2="right",
-            y2="bottom",
-            color=alt.Color("weight:Q")
-            .scale(scheme="viridis", domain=[0, _top(patches)])
-            .legend(
-                orient="bottom",
-                format=".2~g",
-                values=[0, _top(patches)],
-                labelFontSize=theme.FONT_SIZE,
-                titleFontSize=theme.FONT_SIZE,
-            ),
+            color=colour,
             tooltip=["patch", alt.Tooltip("weight:Q", format=".3f")],
+            **_corners(grid),
         )
     )
-    layers = [ground, heat, *([_outline(*query)] if query else [])]
-    return alt.layer(*layers).properties(autosize="pad").add_params(*_sides(grid))
+
+
+def _corners(grid: tuple[int, int]) -> dict[str, Any]:
+    rows, columns = grid
+    return {
+        "x": alt.X("left:Q").axis(None).scale(domain=[0, columns], nice=False),
+        "y": alt.Y("top:Q").axis(None).scale(domain=[rows, 0], nice=False),
+        "x2": "right",
+        "y2": "bottom",
+    }
 
 
 def _squares(patches: pd.DataFrame) -> pd.DataFrame:
@@ -67,10 +83,6 @@ def _squares(patches: pd.DataFrame) -> pd.DataFrame:
         "bottom": patches["row"] + 1,
     }
     return patches[["patch", "weight"]].assign(**ends)
-
-
-def _top(patches: pd.DataFrame) -> float:
-    return max(float(patches["weight"].max()), 1e-12)
 
 
 def _grey_url(picture: Image.Image) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attnviz.ui.readings import Asked, NotServed, loaded, served
+from attnviz.ui.readings import Asked, NotServed, loaded, served, warning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def _card(
 
     return Card(
         title=model.card.title,
-        warning=model.card.warning,
+        warning=warning(model),
         model_type=model.card.model_type,
         parameters=model.card.parameters,
         d_model=model.card.d_model,

@@ -101,7 +101,21 @@ def part_of(call: AttentionCall) -> str:
 
 def loaded(name: str) -> LoadedModel:
     """A model with its tokenizer and card; one that was saved again is read again."""
+    trouble()  # before anything is read
     return _loaded(name, fingerprint(name))
+
+
+@st.cache_resource(show_spinner=False)
+def trouble() -> str | None:
+    """What is wrong with observing the installed transformers, in a sentence."""
+    from attnviz.self_test import self_test
+
+    return self_test(_loaded("bundled", fingerprint("bundled")).model)
+
+
+def warning(model: LoadedModel) -> str | None:
+    """What a person should know before she believes what she sees of a model."""
+    return " ".join(filter(None, [trouble(), model.card.warning])) or None
 
 
 def needs(name: str) -> Needs:
@@ -163,7 +177,7 @@ def _read(asked: Asked) -> Reading:
     _check_patches(inputs)
     captured = capture(model.model, inputs.tensors)
     difference = _difference(asked.model, fingerprint(asked.model), inputs)
-    return Reading(model.card.title, model.card.warning, inputs, captured, difference)
+    return Reading(model.card.title, warning(model), inputs, captured, difference)
 
 
 def _image(asked: Asked) -> Image | None:
