@@ -3,7 +3,7 @@
 import streamlit as st
 
 from attnviz.ui import look, selection
-from attnviz.ui.examples import example_of
+from attnviz.ui.examples import hint
 
 look.apply()
 st.title("Attention is a search")
@@ -35,8 +35,8 @@ def read() -> tuple[readings.Asked, readings.Reading] | None:
             st.warning(look.plain(reading.warning))
         for remark in sentences.remarks(reading):
             st.caption(look.plain(remark))
-        if needs.text and (example := example_of(asked.text)):
-            st.caption(f"What to look for: {example.see}")
+        if see := hint(asked.text, asked.model):
+            st.caption(f"What to look for: {see}")
     return asked, reading
 
 

@@ -52,3 +52,9 @@ OPENING = EXAMPLES[0].heads
 def example_of(text: str) -> Example | None:
     """The example with this text, None for a visitor's own."""
     return next((example for example in EXAMPLES if example.text == text), None)
+
+
+def hint(text: str, model: str) -> str | None:
+    """What to look for, None in a text of one's own or in a model that was not tried."""
+    example = example_of(text)
+    return example.see if example and model in example.heads else None

@@ -8,7 +8,7 @@ from attnviz import attention
 from attnviz.capture import capture
 from attnviz.models import ModelNotLoaded, load
 from attnviz.tokens import model_inputs, tokenize
-from attnviz.ui.examples import EXAMPLES
+from attnviz.ui.examples import EXAMPLES, hint
 
 PRONOUN, NAME, LIST = EXAMPLES
 
@@ -45,3 +45,10 @@ def test_examples_have_their_word_and_say_what_to_see():
     for example in EXAMPLES:
         assert example.word in example.text
         assert example.see.endswith(".")
+
+
+def test_only_models_that_were_tried_get_a_hint():
+    text = EXAMPLES[0].text
+    assert hint(text, "minilm") == EXAMPLES[0].see
+    assert hint(text, "somebody/else") is None
+    assert hint(f"{text} ", "minilm") is None
