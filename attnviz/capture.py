@@ -9,16 +9,17 @@ model's own output; what cannot be confirmed is not shown, and the capture says 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any
 
 import torch
-from torch import Tensor
-from transformers import PreTrainedModel
+from torch import Tensor, nn
+from transformers import Cache, PreTrainedModel
 
 from attnviz.attention_call import AttentionCall, Capture, UnreadableModel, UnreadLayer
 from attnviz.families import Tower, other_attention, why_no_attention
@@ -29,7 +30,7 @@ from attnviz.places import Place, Places
 from attnviz.quiet import quiet
 from attnviz.rotation import before_rotation
 from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace
-from attnviz.verification import TOLERANCE, Unconfirmed, confirmed_error
+from attnviz.verification import TOLERANCE, Unconfirmed, confirm_weights, confirmed_error
 
 __all__ = [
     "TOLERANCE",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 
-def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
+def capture(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Capture:
     """Run the model once and read every attention call.
 
     Layers whose attention cannot be read or confirmed are named in `Capture.unread`. Raises
@@ -63,7 +64,7 @@ def capture(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Capture:
     return Capture(model.config.model_type, calls, unread)
 
 
-def recording_difference(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> float:
+def recording_difference(model: PreTrainedModel, inputs: Mapping[str, Any]) -> float:
     """Largest difference between the model's outputs with and without a recorder: 0 if sound."""
     dice = torch.get_rng_state()
     plain = _run(model, inputs)
@@ -88,33 +89,43 @@ def _numbers(outputs: Any) -> Iterator[Tensor]:
             yield from _numbers(part)
 
 
-def _run(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Any:
-    takes_cache = "use_cache" in inspect.signature(model.forward).parameters
-    # A cache may write its keys in place after they were read.
-    cache = {"use_cache": False} if takes_cache else {}
+def _run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
     try:
+        given = {name: _own(value) for name, value in inputs.items()}
+        if "use_cache" in inspect.signature(model.forward).parameters:
+            given["use_cache"] = False  # a cache may write its keys in place after they were read
         with torch.no_grad(), quiet():
-            return model(**inputs, **cache)
+            return model(**given)
     except Exception as error:  # a model may stumble over an input in any way
-        reason = (str(error).splitlines() or ["no reason given"])[0].rstrip(".")
+        said: list[str] = []
+        with suppress(Exception):
+            said = [line for line in str(error).splitlines() if line.strip()]
+        reason = (said or ["no reason given"])[0].rstrip(".")
         raise UnreadableModel(
             f"{type(model).__name__} cannot run on this input: {reason}."
         ) from error
 
 
+def _own(value: Any) -> Any:
+    """What a run may change without anybody noticing: a cache that is given grows."""
+    return copy.deepcopy(value) if isinstance(value, Cache) else value
+
+
 class _Recorder:
     """Notes the attention calls of one run; lives as long as that run."""
 
-    def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> None:
+    def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self.model, self.inputs = model, inputs
-        self.batch = next((len(x) for x in inputs.values() if isinstance(x, Tensor)), 1)
-        self.places, self.padding = Places(model), Padding.of(inputs)
+        self.batch = _batch(model, inputs)
+        has_encoder = bool(model.config.is_encoder_decoder)
+        self.places, self.padding = Places(model), Padding.of(inputs, has_encoder)
         self.used: set[int] = set()
         self.calls: list[AttentionCall] = []
         self.failures: dict[str, tuple[Place, str]] = {}
         # Layers share their mask: it is read once. What it was read from is kept with it,
         # because an id is only its own as long as the object lives.
         self.masks: dict[Any, tuple[Any, Any]] = {}
+        self.seen: list[list[Any]] = []  # what the tensors of each call were when it was verified
 
     def watch(self) -> Any:
         """Run the model under observation and return its output."""
@@ -130,14 +141,14 @@ class _Recorder:
         """While an observed function computes, its operations are not the model's own."""
         return self.trace.rest()
 
-    def note(self, arguments: Arguments, output: Tensor) -> None:
+    def note(self, module: nn.Module, given: Callable[[], Arguments], output: Any) -> None:
         """Take one call of the attention interface."""
-        if self._runs_over_depth(arguments):
+        if not self.places.holds(module):
             return
-        with self.trace.rest():
-            place = self.places.place(arguments.module)
-            with self._told(place):
-                self._take(place, output, self._from_interface(arguments))
+        with self.trace.rest(), self._told(module) as place:
+            arguments = given()
+            if not self._runs_over_depth(arguments):
+                self._take(place(), output[0], self._from_interface(arguments))
         self.trace.age()
 
     def noticed(self, step: Step) -> None:
@@ -146,21 +157,20 @@ class _Recorder:
             return
         with self.trace.rest():
             module = self.places.at_work()
-            if not is_attention(step):
+            if module is None or not is_attention(step):
                 return
-            place = self.places.place(module)
-            with self._told(place):
+            with self._told(module) as place:
                 if known := other_attention(module):
                     raise NoForm(known)
-                self._take_own(place, own_attention(step, self.batch))
+                self._take_own(place(), own_attention(step, self.batch))
         self.trace.age()
 
     def too_wide(self, weights: Tensor) -> None:
         """Tell of attention over more tokens than can be followed."""
-        if weights.shape[-1] == weights.shape[-2]:
-            place = self.places.place(self.places.at_work())
+        module = self.places.at_work()
+        if module is not None and weights.shape[-1] == weights.shape[-2]:
             self._fail(
-                place,
+                self.places.place(module),
                 "it computes its attention by itself, which attnviz can follow for up to "
                 f"{WIDEST} tokens, and these are {weights.shape[-1]:,}; shorten the text",
             )
@@ -170,19 +180,29 @@ class _Recorder:
         self.failures.setdefault(place.module, (place, clause))
 
     @contextmanager
-    def _told(self, place: Place) -> Iterator[None]:
-        """Whatever keeps a call from being read becomes the reason of its layer."""
+    def _told(self, module: nn.Module) -> Iterator[Callable[[], Place]]:
+        """Whatever keeps a call from being read becomes the reason of its layer.
+
+        The place is only given to a call that asks for it: others count for no layer.
+        """
+        places: list[Place] = []
+
+        def place() -> Place:
+            places[:] = places or [self.places.place(module)]
+            return places[0]
+
         try:
-            yield
+            yield place
         except (Unconfirmed, NoForm) as why:
-            self._fail(place, str(why))
+            self._fail(place(), str(why))
         except Exception:  # anything may be met in a model that nobody has tried
-            self._fail(place, "it computes attention in steps that attnviz cannot follow")
+            self._fail(place(), "it computes attention in steps that attnviz cannot follow")
 
     def _runs_over_depth(self, given: Arguments) -> bool:
         """Whether learned queries look at earlier layers, apart for each token, not at tokens."""
-        tokens = self.inputs.get("input_ids", torch.empty(0, 0)).shape[-1]
-        return given.key is given.value and given.query.shape[1] == tokens
+        ids = self.inputs.get("input_ids")
+        heads = (given.query.shape[1], given.key.shape[1])
+        return given.key is given.value and ids is not None and set(heads) == {ids.shape[-1]}
 
     def _from_interface(self, given: Arguments) -> dict[str, Any]:
         mask, bias = self._mask_and_bias(given)
@@ -207,7 +227,7 @@ class _Recorder:
         """Mask and bias of a call, the same objects for all calls that share them."""
         source = (given.mask, given.position_bias)
         size = (given.query.shape[2], given.key.shape[2])
-        key = (id(source[0]), id(source[1]), given.causal, size)
+        key = (*map(_identity, source), given.causal, size)
         if key not in self.masks:
             self.masks[key] = (source, mask_and_bias(given))
         return self.masks[key][1]
@@ -241,22 +261,28 @@ class _Recorder:
         }
         if own.query is not None:
             try:
-                return self._take(place, output, whole)
+                return self._take(place, output, whole, own.weights)
             except Unconfirmed:
                 if own.weights is None:
                     raise
+        assert own.weights is not None
+        if float(own.weights.sum(-1).max()) > 1.01:
+            raise NoForm("it has weights that do not share 1 among the keys")
         return self._take(place, output, alone)
 
-    def _tower(self, place: Place, mask: Tensor | None) -> Tower:
+    def _tower(self, place: Place, mask: Tensor | None, weights: Tensor | None) -> Tower:
         """The tower by its name; what has none and hides all later tokens is a decoder."""
-        unnamed = place.tower == "encoder" and "encoder" not in place.module
-        if not unnamed or mask is None or place.kind == "cross" or mask.shape[-1] == 1:
+        if place.tower != "encoder" or "encoder" in place.module or place.kind == "cross":
             return place.tower
-        return "decoder" if self._once("causal", mask, _hides_later) else "encoder"
+        if self.model.can_generate() and not self.model.config.is_encoder_decoder:
+            return "decoder"
+        visible = mask if weights is None else weights > 0
+        causal = visible is not None and self._once("causal", visible, _hides_later)
+        return "decoder" if causal else "encoder"
 
     def _once(self, what: str, mask: Tensor, find: Callable[[Tensor], Any]) -> Any:
         """What a mask tells, found once for all layers that share it."""
-        key = (what, id(mask))
+        key = (what, _identity(mask))
         if key not in self.masks:
             self.masks[key] = (mask, find(mask))
         return self.masks[key][1]
@@ -267,8 +293,10 @@ class _Recorder:
             return said
         return self._once("window", mask, _widest_row) or said
 
-    def _take(self, place: Place, output: Tensor, found: dict[str, Any]) -> None:
-        """Add a call if the model's own output confirms it."""
+    def _take(
+        self, place: Place, output: Tensor, found: dict[str, Any], weights: Tensor | None = None
+    ) -> None:
+        """Add a call if the model's own output confirms it, and its own weights where known."""
         size = (output.shape[1], found["value"].shape[2])
         batch = output.shape[0]
         padding = self.padding.at(place.tower, place.kind, batch, size)
@@ -282,20 +310,25 @@ class _Recorder:
         call = AttentionCall(
             module=place.module,
             layer=place.layer,
-            tower=self._tower(place, found["mask"]),
+            tower=self._tower(place, found["mask"], found.get("observed_weights")),
             kind=place.kind,
             max_error=float("inf"),
             query_padding=padding[0],
             key_padding=padding[1],
             **found,
         )
-        self.calls.append(_in_memory(replace(call, max_error=confirmed_error(call, output))))
+        call = replace(call, max_error=confirmed_error(call, output))
+        if weights is not None:
+            confirm_weights(call, weights)
+        self.calls.append(_in_memory(call))
+        tensors = (call.query, call.key, call.value, call.observed_weights)
+        self.seen.append([(tensor, _version(tensor)) for tensor in tensors])
 
     def _shown(
         self, mask: Tensor | None, padding: Tensor | None, size: tuple[int, int]
     ) -> Tensor | None:
         """The mask without the rows of padding, whatever the model makes of those."""
-        key = ("rows", id(mask), id(padding), size)
+        key = ("rows", _identity(mask), _identity(padding), size)
         if key not in self.masks:
             shown = mask if mask is None else mask.expand(*mask.shape[:2], *size)
             if padding is not None:
@@ -305,15 +338,19 @@ class _Recorder:
         return self.masks[key][1]
 
     def readable(self) -> tuple[AttentionCall, ...]:
-        """The calls, without those of modules that compute one attention in several pieces."""
-        for path, run in groupby(self.calls, lambda call: call.module):
+        """The calls that still say what was verified, and none that is a piece of a larger one."""
+        for call, tensors in zip(self.calls, self.seen, strict=True):
+            if any(_version(tensor) != version for tensor, version in tensors):
+                self._fail(_place_of(call), "it overwrites its queries, keys or values after use")
+        for _, run in groupby(self.calls, lambda call: call.module):
             calls = [call for call in run if call.read_at == "operations"]
             sizes = {call.n for call in calls}
             # Two sequences that look at each other are no pieces: n × m and m × n.
             if len(calls) > 1 and any(n != m and (m, n) not in sizes for n, m in sizes):
-                first = calls[0]
-                place = Place(path, first.layer, first.tower, first.kind)
-                self._fail(place, "it computes its attention in blocks, none of which is whole")
+                self._fail(
+                    _place_of(calls[0]),
+                    "it computes its attention in blocks, none of which is whole",
+                )
         return tuple(call for call in self.calls if call.module not in self.failures)
 
     def why_nothing(self) -> str:
@@ -323,19 +360,52 @@ class _Recorder:
         return f"{type(self.model).__name__} cannot be shown: {clause}."
 
 
+def _batch(model: PreTrainedModel, inputs: Mapping[str, Any]) -> int:
+    """How many sequences the inputs hold."""
+    tensors = {k: x for k, x in inputs.items() if isinstance(x, Tensor) and x.dim() > 1}
+    main = [tensors[k] for k in (model.main_input_name, "inputs_embeds") if k in tensors]
+    return next((len(tensor) for tensor in (*main, *tensors.values())), 1)
+
+
+def _version(tensor: Tensor | None) -> int:
+    """How often a tensor was written to."""
+    return 0 if tensor is None or tensor.is_inference() else tensor._version
+
+
+def _identity(tensor: Tensor | None) -> tuple[int, int]:
+    return id(tensor), _version(tensor)
+
+
+def _place_of(call: AttentionCall) -> Place:
+    return Place(call.module, call.layer, call.tower, call.kind)
+
+
 def _in_memory(call: AttentionCall) -> AttentionCall:
-    """The same call, its tensors off the GPU: they are looked at from the CPU."""
+    """The same call, its tensors off the GPU, from where they are looked at, and off any graph."""
     kept: dict[str, Any] = {field.name: getattr(call, field.name) for field in fields(call)}
-    moved = {k: x.cpu() for k, x in kept.items() if isinstance(x, Tensor) and not x.is_cpu}
+    moved = {
+        name: tensor.detach().cpu()
+        for name, tensor in kept.items()
+        if isinstance(tensor, Tensor) and (tensor.requires_grad or not tensor.is_cpu)
+    }
     return AttentionCall(**{**kept, **moved}) if moved else call
 
 
 def _widest_row(mask: Tensor) -> int | None:
-    """The most keys that a query sees, None if some query sees all that any one sees."""
-    # Row by row, as a sum of bools first makes a copy of eight bytes for each.
-    seen = max(int(rows.sum(-1).max()) for rows in mask.split(64, dim=-2))
-    return seen if seen < int(mask.any(-2).sum(-1).max()) else None
+    """The most keys that a query sees, if every query sees keys in a row, and none sees all."""
+    # Some rows at a time, as a sum of bools first makes a copy of eight bytes for each.
+    widest = 0
+    for rows in mask.split(64, dim=-2):
+        seen = rows.sum(-1)
+        first, last = rows.int().argmax(-1), rows.shape[-1] - 1 - rows.int().flip(-1).argmax(-1)
+        if bool(((seen != last - first + 1) & (seen > 0)).any()):
+            return None
+        widest = max(widest, int(seen.max()))
+    return widest if widest < int(mask.any(-2).sum(-1).max()) else None
 
 
-def _hides_later(mask: Tensor) -> bool:
-    return not bool(mask.triu(1).any())
+def _hides_later(visible: Tensor) -> bool:
+    """Whether no query sees later keys, and some see more than one."""
+    queries, keys = visible.shape[-2:]
+    later = bool(visible.triu(1 + keys - queries).any())
+    return not later and int(visible.sum(-1).max()) > 1

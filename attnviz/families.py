@@ -15,7 +15,7 @@ Tower = Literal["decoder", "encoder", "text", "vision", "audio"]
 Kind = Literal["self", "cross"]
 
 CROSS = re.compile(
-    r"cross|encoder_attn|encdecattention|encoder_decoder_att|x_attn|fusion|bimultihead"
+    r"cross|encoder_attn|encdecattention|encoder_decoder_att|x_attn|(?<!dif)fusion|bimultihead"
     r"|x_layers\.\d+\.visual_attention",
     re.IGNORECASE,
 )
@@ -59,11 +59,19 @@ def tower_of(model: PreTrainedModel, path: str, module: nn.Module) -> Tower:
 
 def layer_of(path: str, module: nn.Module) -> int | None:
     """The layer that the module names itself, else the first number in its path."""
+    stated = stated_layer(module)
+    return next(iter(numbers_in(path)), None) if stated is None else stated
+
+
+def stated_layer(module: nn.Module) -> int | None:
+    """The number that a module has of its layer; one that many layers share says -1."""
     layer = getattr(module, "layer_idx", None)
-    if isinstance(layer, int):
-        return layer
-    numbers = re.findall(r"(?<=\.)\d+(?=\.|$)", f".{path}")
-    return int(numbers[0]) if numbers else None
+    return layer if isinstance(layer, int) and layer >= 0 else None
+
+
+def numbers_in(path: str) -> tuple[int, ...]:
+    """The places in lists of modules that a path goes through."""
+    return tuple(int(part) for part in path.split(".") if part.isdecimal())
 
 
 Reach = Literal["global", "local", "chunked", "sparse", "linear", "none"]
@@ -248,7 +256,7 @@ def why_no_attention(layer: nn.Module, ran: bool = True) -> str:
     if known := other_attention(layer):
         return known
     if not has_attention(layer):
-        return "it has no softmax attention"
+        return "it has no softmax attention that attnviz can see"
     if not ran:
         return "it takes no part in what the model computes on this input"
     return "its attention is computed in steps that attnviz cannot follow"

@@ -53,8 +53,8 @@ class Observer(Protocol):
     def aside(self) -> AbstractContextManager[None]:
         """Entered while an attention function computes."""
 
-    def note(self, arguments: Arguments, output: Tensor) -> None:
-        """Told what the function was given and what it returned."""
+    def note(self, module: nn.Module, given: Callable[[], Arguments], output: Any) -> None:
+        """Told who called, what the function was given, and what it returned."""
 
 
 _observer: ContextVar[Observer | None] = ContextVar("attnviz_observer", default=None)
@@ -117,7 +117,11 @@ def _shown_to(observer: Observer, function: Callable, *, eager: bool) -> Callabl
     ) -> Any:
         with observer.aside():
             result = function(module, query, key, value, attention_mask, *others, **named)
-        observer.note(_read(eager, module, query, key, value, attention_mask, **named), result[0])
+
+        def given() -> Arguments:
+            return _read(eager, module, query, key, value, attention_mask, **named)
+
+        observer.note(module, given, result)
         return result
 
     return shown

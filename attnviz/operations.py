@@ -214,14 +214,15 @@ class _Logits:
 
     def _add(self, made: Step, outer: float) -> Step:
         left, right = made.operands[:2]
+        factors = (outer, outer * made.options.get("alpha", 1))  # alpha multiplies the second
         if not _leads_to_product(left, made.result.numel()):
-            left, right = right, left
-        self.add_bias(right, outer, made.result.dim())
-        return self.follow(left, outer)
+            left, right, factors = right, left, factors[::-1]
+        self.add_bias(right, factors[1], made.result.dim())
+        return self.follow(left, factors[0])
 
     def _sub(self, made: Step, outer: float) -> Step:
         left, right = made.operands[:2]
-        self.add_bias(right, -outer, made.result.dim())
+        self.add_bias(right, -outer * made.options.get("alpha", 1), made.result.dim())
         return self.follow(left, outer)
 
     def _mul(self, made: Step, outer: float) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from attnviz.families import (
     has_attention,
     kind_of,
     layer_of,
+    numbers_in,
     other_attention,
+    stated_layer,
     tower_of,
     why_no_attention,
 )
@@ -38,7 +41,7 @@ class Places:
     """Gives each call of a run its place; lives as long as that run."""
 
     model: PreTrainedModel
-    taken: dict[tuple[Tower, Kind], set[int]] = field(default_factory=dict)
+    taken: dict[tuple[Tower, Kind], dict[int, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.paths = {id(module): path for path, module in self.model.named_modules()}
@@ -46,30 +49,45 @@ class Places:
     def place(self, module: nn.Module) -> Place:
         """The place of a call that this module makes now.
 
-        A layer's number is what the module says or its path tells; one module that runs many
-        times, and layers numbered anew in each stage, are counted.
+        A layer's number is what the module says or its path tells. Counted are the runs of a
+        module that is all layers in one, and layers that are numbered anew in each stage.
         """
         path = self.paths.get(id(module)) or type(module).__name__
         tower, kind = tower_of(self.model, path, module), kind_of(path, module)
-        number, taken = layer_of(path, module), self.taken.setdefault((tower, kind), set())
-        if number is None or (number in taken and not _says(module)):
+        number, taken = layer_of(path, module), self.taken.setdefault((tower, kind), {})
+        counted = stated_layer(module) is None and number in taken
+        if number is None or (counted and self._is_another(path, taken[number])):
             number = max(taken, default=-1) + 1
-        taken.add(number)
+        taken[number] = path
         return Place(path, number, tower, kind)
+
+    def _is_another(self, path: str, before: str) -> bool:
+        """Whether a call is of another layer than the one that had its number before."""
+        if path != before:
+            return numbers_in(path) != numbers_in(before)
+        stack = re.split(r"\.\d+(?=\.|$)", path)[0]
+        return len(list(self.module(stack).children())) == 1
 
     def module(self, path: str) -> nn.Module:
         """The module at a path that `place` gave."""
         return dict(self.model.named_modules()).get(path, self.model)
 
-    def at_work(self) -> nn.Module:
-        """The innermost module of the model whose code is running in this thread."""
+    def at_work(self) -> nn.Module | None:
+        """The innermost module whose code is running in this thread.
+
+        None if it is none of this model: a hook may run another one.
+        """
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             owner = frame.f_locals.get("self")
-            if isinstance(owner, nn.Module) and id(owner) in self.paths:
-                return owner
+            if isinstance(owner, nn.Module):
+                return owner if self.holds(owner) else None
             frame = frame.f_back
-        return self.model
+        return None
+
+    def holds(self, module: nn.Module) -> bool:
+        """Whether a module is a part of this model."""
+        return id(module) in self.paths
 
     def unread(
         self,
@@ -99,7 +117,7 @@ class Places:
             )
             for stack, layers in self._stacks(towers)
             for number, layer in enumerate(layers)
-            if not _any_below(path := f"{stack}.{number}", towers)
+            if not _any_below(path := self.paths.get(id(layer), f"{stack}.{number}"), towers)
         ]
         return tuple(sorted([*told, *silent], key=lambda layer: (layer.tower, layer.layer)))
 
@@ -131,7 +149,3 @@ def _took_part(layer: nn.Module, used: Collection[int]) -> bool:
 
 def _any_below(path: str, known: Iterable[str]) -> bool:
     return any(module.startswith(f"{path}.") or module == path for module in known)
-
-
-def _says(module: nn.Module) -> bool:
-    return isinstance(getattr(module, "layer_idx", None), int)

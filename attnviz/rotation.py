@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnviz.trace import JOINS, MOVES, Step, as_value
+from attnviz.trace import JOINS, MOVES, PRECISIONS, Step, as_value
 
 # Relative, for tables of cosines that were rounded to bfloat16, even if they are float32 now.
 SAME_LENGTH = 1e-2
@@ -44,6 +44,9 @@ def _follow(made: Any) -> _Found | None:
         return None
     if made.operation in JOINS:
         return _joined(made)
+    if made.operation == "dropout":
+        rests = torch.equal(as_value(made.operands[0]), made.result)
+        return _follow(made.operands[0]) if rests else None
     if made.operation in MOVES:
         return _carried(made, made.operands[0])
     if made.operation in ("add", "sub"):
@@ -69,34 +72,66 @@ def _scaled(step: Step) -> _Found | None:
 
 
 def _sum(step: Step) -> _Found | None:
-    """The x of x · cos ± turned(x) · sin."""
-    left, right = step.operands[:2]
-    products = all(isinstance(side, Step) and side.operation == "mul" for side in (left, right))
-    if not products:
+    """The x of x · cos ± turned(x) · sin, in either order.
+
+    Where a half of x stands for the whole, it is only known when the halves are joined.
+    """
+    sides = step.operands[:2]
+    if not all(isinstance(side, Step) and side.operation == "mul" for side in sides):
         return None
-    source = _data(left)
-    return None if source is None else _Found(source, _same_lengths(source, step.result))
+    left, right = map(_data, sides)
+    if left is None or right is None:
+        return None
+    if _is_turned(left, right):
+        left, right = right, left
+    source = as_value(left)
+    return _Found(source, _is_turned(right, left) and _same_lengths(source, step.result))
+
+
+def _is_turned(made: Any, source: Any) -> bool:
+    """Whether a tensor is another one moved about, in part with the opposite sign."""
+    if isinstance(made, (list, tuple)):
+        return any(_is_turned(part, source) for part in made)
+    if not isinstance(made, Step) or made.operation not in MOVES | JOINS | {"neg"}:
+        return False
+    origin = made.operands[0]
+    return _as_stored(origin) is _as_stored(source) or _is_turned(origin, source)
+
+
+def _as_stored(made: Any) -> Any:
+    """A tensor before it was only put into another precision."""
+    while isinstance(made, Step) and made.operation in PRECISIONS:
+        made = made.operands[0]
+    return as_value(made)
 
 
 def _complex_product(step: Step) -> _Found | None:
     if not step.result.is_complex():
         return None
-    source = _data(step)
+    source = as_value(_data(step))
     return None if source is None else _Found(source, _same_lengths(source, step.result))
 
 
-def _data(product: Step) -> Tensor | None:
-    """The factor that is no table of angles: the larger one, the first of equals."""
-    factors = [as_value(operand) for operand in product.operands[:2]]
-    tensors = [factor for factor in factors if isinstance(factor, Tensor) and factor.dim() > 2]
-    return max(tensors, key=Tensor.numel, default=None)
+def _data(product: Step) -> Any:
+    """The factor that is no table of angles: the larger one, the first of equals.
+
+    None where there is none, or where the product has overwritten it.
+    """
+    factors = [f for f in product.operands[:2] if isinstance(as_value(f), Tensor)]
+    factors = [factor for factor in factors if as_value(factor).dim() > 2]
+    if product.in_place or not factors:
+        return None
+    return max(factors, key=lambda factor: as_value(factor).numel())
 
 
 def _joined(step: Step) -> _Found | None:
     """Halves or even and odd dimensions rotated apart, or a part that was not rotated at all."""
     parts = step.operands[0]
     found = [_follow(part) for part in parts]
-    if not any(found):
+    axis = [*step.operands, step.options.get("dim", 0)][1]
+    across = step.operation == "stack" or axis in (-1, step.result.dim() - 1)
+    # Parts that were not rotated are dimensions left alone; tokens are all rotated or none.
+    if not (any(found) if across else all(found)):
         return None
     tensors = [f.tensor if f else as_value(p) for f, p in zip(found, parts, strict=True)]
     whole = step.again(type(parts)(tensors))

@@ -7,8 +7,9 @@ what entered a product can be followed back: before its rotation, or before its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -22,9 +23,19 @@ MOVES = frozenset(
     {
         *("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "contiguous"),
         *("transpose", "swapaxes", "permute", "movedim", "mT", "squeeze", "unsqueeze"),
-        *("expand", "expand_as", "clone", "detach", "narrow", "__getitem__", "dropout"),
+        *(
+            "expand",
+            "expand_as",
+            "repeat",
+            "repeat_interleave",
+            "clone",
+            "detach",
+            "narrow",
+            "__getitem__",
+            "dropout",
+        ),
         *("chunk", "split", "tensor_split", "unbind", "view_as_complex", "view_as_real"),
-        *("to", "type", "type_as", "float", "double", "half", "bfloat16"),
+        *(PRECISIONS := ("to", "type", "type_as", "float", "double", "half", "bfloat16")),
     }
 )
 JOINS = frozenset({"cat", "stack", "concat"})
@@ -44,6 +55,9 @@ NAMES = {
     "add": ("input", "other"),
     "softmax": ("input", "dim"),
     "masked_fill": ("input", "mask", "value"),
+    "where": ("condition", "input", "other"),
+    "transpose": ("input", "dim0", "dim1"),
+    "copy": ("input", "other"),
     FUSED: ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa"),
 }
 # Wider tensors are those between projections (a feed-forward layer's, the residual stream of a
@@ -65,6 +79,7 @@ class Step:
 
     An operand that an earlier step made is that `Step`; the first `given` of them came by place,
     the others by name. Where the function returns several tensors, `part` says which this is.
+    A step in place has overwritten its first operand.
     """
 
     operation: str
@@ -74,10 +89,12 @@ class Step:
     given: int
     part: int | None
     result: Tensor
+    in_place: bool
 
     def again(self, source: Any) -> Tensor:
-        """The same operation with another first operand."""
+        """The same operation with another first operand, which stays as it is."""
         others = map(as_value, self.operands[1 : self.given])
+        source = source.clone() if self.in_place else source
         options = {name: as_value(option) for name, option in self.options.items()}
         result = self.function(source, *others, **options)
         return result if self.part is None else result[self.part]
@@ -132,7 +149,10 @@ class Trace(TorchFunctionMode):
         self.used.update(id(x) for x in args if type(x) is nn.Parameter)
         name = _name(func)
         if name in FOLLOWED and not self.resting:
-            self._keep(name, func, args, kwargs or {}, result)
+            # A tensor of another kind (nested, sparse) may refuse what is asked of it here; then
+            # this step is not followed, and what hangs on it is not read.
+            with suppress(Exception):
+                self._keep(name, func, args, kwargs or {}, result)
         return result
 
     def _keep(self, name: str, func: Callable, args: tuple, options: dict, result: Any) -> None:
@@ -148,7 +168,7 @@ class Trace(TorchFunctionMode):
                 continue
             at = part if several else None
             if tensor.shape[-1] <= WIDEST or name == FUSED:
-                step = Step(name, func, operands, options, len(args), at, tensor)
+                step = Step(name, func, operands, options, len(args), at, tensor, _in_place(func))
                 self.steps[id(tensor)] = step
                 self.noticed(step)
                 if name == "copy" and tensor._base is not None:
@@ -163,7 +183,7 @@ class Trace(TorchFunctionMode):
         in_order = [parts[offset] for offset in sorted(parts)]
         if sum(p.shape[-1] for p, _ in in_order) == whole.shape[-1]:
             sources = [source for _, source in in_order]
-            self.steps[id(whole)] = Step("cat", torch.cat, [sources, -1], {}, 2, None, whole)
+            self.steps[id(whole)] = Step("cat", torch.cat, [sources, -1], {}, 2, None, whole, False)
 
     def traced(self, operand: Any) -> Any:
         """The step that made a tensor, where one did; anything else as it is."""
@@ -179,6 +199,10 @@ def _by_name(operation: str, args: tuple, options: dict) -> list[Any]:
     names = NAMES.get(operation, ())[len(args) :]
     last = max((place for place, name in enumerate(names) if name in options), default=-1)
     return [options.get(name) for name in names[: last + 1]]
+
+
+def _in_place(func: Callable) -> bool:
+    return bool(re.fullmatch("[a-z]\\w*[^_]_|__i[a-z]+__", getattr(func, "__name__", "")))
 
 
 def _name(func: Callable) -> str:

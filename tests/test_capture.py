@@ -9,16 +9,20 @@ import dataclasses
 import gc
 import threading
 import weakref
+from inspect import signature
 
 import pytest
 import tiny_models
 import torch
 import transformers as hf
 from eager_reference import eager_reference
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from attnviz import attention
 from attnviz.capture import UnreadableModel, capture, recording_difference
 
+CACHE = "cache" if "cache" in signature(hf.LlamaModel.forward).parameters else "past_key_values"
 EXACT = {"atol": 1e-5, "rtol": 0}
 
 
@@ -186,3 +190,133 @@ def test_nothing_of_a_run_outlives_it():
         assert gone() is None
     finally:
         gc.enable()
+
+
+class Written(hf.PreTrainedModel):
+    """A model whose one layer computes attention in the way that a test writes down."""
+
+    main_input_name = "input_ids"
+
+    def __init__(self, attend):
+        super().__init__(hf.PretrainedConfig())
+        self.attention, self.attend = nn.Identity(), attend
+        self.embed = nn.Embedding(tiny_models.VOCABULARY, 3 * 4 * 11)
+        nn.init.normal_(self.embed.weight)  # wide enough for sharp weights
+        self.eval()
+
+    def forward(self, input_ids):
+        q, k, v = self.embed(input_ids).unflatten(-1, (3, 4, 11)).permute(2, 0, 3, 1, 4)
+        return BaseModelOutput(last_hidden_state=self.attend(q, k, v))
+
+
+def read_as_written(attend):
+    return capture(Written(attend), {"input_ids": torch.randint(3, 50, (2, 13))})
+
+
+def usual(q, k, v):
+    return (q @ k.mT * 0.3).softmax(-1) @ v
+
+
+def overwrites_weights(q, k, v):
+    weights = (q @ k.mT * torch.rand(13)).softmax(-1)
+    output = weights @ v
+    weights.mul_(0.5)
+    return output
+
+
+def overwrites_queries(q, k, v):
+    output = usual(q, k, v)
+    return output + q.zero_().sum()
+
+
+@pytest.mark.parametrize("attend", [overwrites_weights, overwrites_queries])
+def test_what_was_overwritten_after_use_is_not_shown(attend):
+    with pytest.raises(UnreadableModel, match="overwrites"):
+        read_as_written(attend)
+
+
+def changes_a_row_unseen(q, k, v):
+    scores = q @ k.mT * 0.3
+    scores[:, :, 5, :3] = -1e9
+    return scores.softmax(-1) @ v
+
+
+def test_every_row_of_a_model_with_its_own_attention_is_compared():
+    call = read_as_written(changes_a_row_unseen).calls[0]
+    assert call.query is None
+    assert float(attention.weights(call, 0)[5, :3].max()) == 0
+
+
+def test_weights_that_run_over_the_queries_are_not_shown():
+    with pytest.raises(UnreadableModel, match="do not share 1"):
+        read_as_written(lambda q, k, v: (q @ k.mT * 30).softmax(2) @ v)
+
+
+def test_part_of_a_sum_may_be_multiplied():
+    bias = torch.randn(13, 13)
+    read = read_as_written(
+        lambda q, k, v: torch.add(q @ k.mT * 0.3, bias, alpha=0.5).softmax(-1) @ v
+    )
+    torch.testing.assert_close(read.calls[0].bias[0, 0], 0.5 * bias)
+
+
+def test_a_model_that_a_hook_runs_is_not_taken_for_this_one():
+    model, other = tiny_models.build("llama"), tiny_models.build("bloom", "eager")
+    inputs = tiny_models.inputs_for("llama")
+    hook = model.model.layers[1].mlp.register_forward_hook(
+        lambda *_: capture(other, inputs) and None
+    )
+    try:
+        read = capture(model, inputs)
+    finally:
+        hook.remove()
+    assert [call.module for call in read.calls] == [f"model.layers.{n}.self_attn" for n in range(3)]
+    assert read.unread == ()
+
+
+def test_a_cache_that_is_given_stays_as_it_is():
+    model = tiny_models.build("llama")
+    ids = tiny_models.inputs_for("llama")["input_ids"]
+    cache = hf.DynamicCache(config=model.config)
+    with torch.no_grad():
+        model(input_ids=ids[:, :6], **{CACHE: cache})
+    for _ in range(2):
+        call = capture(model, {"input_ids": ids[:, 6:], CACHE: cache}).calls[0]
+        assert call.n == (7, 13)
+        assert call.key_unrotated is None  # those in the cache are not at hand
+    assert cache.get_seq_length() == 6
+
+
+def test_generated_states_of_an_encoder_are_not_padding_of_the_decoder():
+    inputs = tiny_models.inputs_for("bart", length=7)
+    inputs["attention_mask"][:, 4:] = 0
+    del inputs["decoder_input_ids"]
+    for call in capture(tiny_models.build("bart"), inputs).calls:
+        assert (call.query_padding is not None) == (call.tower == "encoder")
+        assert (call.key_padding is not None) == (call.tower == "encoder" or call.kind == "cross")
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"input_ids": torch.tensor([[3, 4, 5]]), "attention_mask": {"full": None}},
+        {"logits_to_keep": torch.tensor(1), "input_ids": torch.tensor([[3, 4, 5]])},
+        {"input_ids": torch.tensor([[3, 4, 5]]), "use_cache": True},
+        {"input_ids": None, "inputs_embeds": torch.randn(1, 3, 42)},
+    ],
+)
+def test_odd_inputs_are_read_or_refused_in_a_sentence(inputs):
+    try:
+        read = capture(tiny_models.build("llama"), inputs)
+    except UnreadableModel as refusal:
+        assert str(refusal).endswith(".")  # noqa: PT017 - either may happen
+    else:
+        assert len(read.calls) == 3
+
+
+def test_one_token_is_read_by_a_decoder():
+    for family in ("bloom", "mpt", "gpt2"):
+        inputs = tiny_models.inputs_for(family, length=1)
+        assert {c.tower for c in capture(tiny_models.build(family, "eager"), inputs).calls} == {
+            "decoder"
+        }

@@ -63,10 +63,10 @@ def unrotated_as_rotated(self, given, original=capturing._Recorder._from_interfa
     return found | {"query": found["query_unrotated"], "key": found["key_unrotated"]}
 
 
-def each_module_once(self, arguments, output, original=capturing._Recorder.note):
+def each_module_once(self, module, given, output, original=capturing._Recorder.note):
     paths = {call.module for call in self.calls}
-    if self.places.paths[id(arguments.module)] not in paths:
-        original(self, arguments, output)
+    if self.places.paths[id(module)] not in paths:
+        original(self, module, given, output)
 
 
 def tiled(patch: pytest.MonkeyPatch) -> None:

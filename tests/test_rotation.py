@@ -100,3 +100,54 @@ def test_a_norm_after_the_rotation_is_kept():
 )
 def test_nothing_is_made_up(make):
     assert traced(make)[2] is None
+
+
+def with_the_sine_first(x: Tensor) -> Tensor:
+    cos, sin = (torch.cat([part, part], -1) for part in angles())
+    return torch.cat((-x[..., 7:], x[..., :7]), -1) * sin + x * cos
+
+
+def in_float32(x: Tensor) -> Tensor:
+    cos, sin = (torch.cat([part, part], -1) for part in angles())
+    halves = x.double()
+    return x.double() * cos + torch.cat((-halves[..., 7:], halves[..., :7]), -1) * sin
+
+
+@pytest.mark.parametrize("rotate", [with_the_sine_first, in_float32])
+def test_the_rotated_copy_is_not_taken_for_the_query(rotate):
+    x, _, found = traced(rotate)
+    torch.testing.assert_close(found, x.to(found.dtype))
+
+
+def test_a_step_in_place_is_not_done_to_the_models_own_tensor():
+    kept = []
+
+    def make(x: Tensor) -> Tensor:
+        kept.append(x.clone())
+        turned = by_halves(x)
+        turned *= 2
+        return turned
+
+    x, _, found = traced(make)
+    torch.testing.assert_close(x, kept[0])
+    torch.testing.assert_close(found, 2 * x)
+
+
+def test_a_query_that_was_overwritten_is_not_had_any_more():
+    def make(x: Tensor) -> Tensor:
+        cos, sin = (torch.cat([part, part], -1) for part in angles())
+        turned = torch.cat((-x[..., 7:], x[..., :7]), -1) * sin
+        return x.mul_(cos).add_(turned)
+
+    assert traced(make)[2] is None
+
+
+def test_tokens_are_all_rotated_or_none():
+    """As where a cache holds keys that were rotated in another run."""
+    assert traced(lambda x: torch.cat((x, by_halves(x)), dim=-2))[2] is None
+    x, _, found = traced(lambda x: torch.cat((by_halves(x), by_halves(x)), dim=2))
+    torch.testing.assert_close(found, torch.cat((x, x), dim=2))
+
+
+def test_a_mixture_with_something_else_is_no_rotation():
+    assert traced(lambda x: x * 1.0 + torch.zeros_like(x) * 0.5)[2] is None

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from attnviz.attention_call import AttentionCall
-from attnviz.verification import Unconfirmed, confirmed_error
+from attnviz.verification import Unconfirmed, confirm_weights, confirmed_error
 
 BATCH, HEADS, KV_HEADS, QUERIES, KEYS, D_K, D_V = 2, 6, 3, 11, 13, 7, 5
 
@@ -96,3 +96,32 @@ def test_a_blind_row_is_confirmed_by_what_models_make_of_one(made: str):
     output[:, 0] = {"nothing": 0.0, "mean": means, "nan": torch.nan}[made]
     blind = replace(read, mask=read.mask & (torch.arange(QUERIES) > 0)[:, None])
     assert confirmed_error(blind, output) < 1e-5
+
+
+def test_one_large_column_confirms_no_other():
+    read = call()
+    large = read.value.clone()
+    large[..., 0] *= 1e6
+    read = replace(read, value=large)
+    output = output_of(read)
+    assert confirmed_error(read, output) < 10  # of numbers up to 1e6
+    output[..., 1:] *= 1.01
+    with pytest.raises(Unconfirmed):
+        confirmed_error(read, output)
+
+
+def test_values_that_are_no_numbers_confirm_nothing():
+    read = call()
+    broken = replace(read, value=read.value.clone().fill_(torch.nan))
+    with pytest.raises(Unconfirmed):
+        confirmed_error(broken, output_of(broken))
+
+
+def test_all_weights_are_compared():
+    read = call()
+    logits = read.scale * read.query @ read.key.repeat_interleave(2, dim=1).mT + read.bias
+    real = logits.masked_fill(~read.mask, -torch.inf).softmax(-1)
+    confirm_weights(read, real)
+    real[1, 5, 7] = 0
+    with pytest.raises(Unconfirmed, match="weights recomputed"):
+        confirm_weights(read, real)
