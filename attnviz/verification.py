@@ -43,6 +43,8 @@ def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     difference = _without_padding(call, difference, rows)
     # By column, so that one large value confirms no other.
     size = _per_head(call.value.float().abs().amax(2, keepdim=True), call)
+    if not bool(difference.isfinite().all()):
+        raise Unconfirmed("the model itself computes values here that are not numbers (NaN)")
     if not bool((difference <= TOLERANCE[call.value.dtype] * size).all()):
         raise Unconfirmed(
             "attention recomputed from what it was given differs from the model's own output by "

@@ -90,3 +90,42 @@ def test_layers_without_a_call_are_named_with_their_reason():
     assert unread[0].reason == "It cannot."
     assert "recurrent state" in unread[1].reason
     assert "no softmax attention" in unread[2].reason
+
+
+def test_a_module_that_runs_twice_in_its_layer_keeps_its_number():
+    model = Model(nn.ModuleList([Layer(attention=Attention()) for _ in range(3)]))
+    attention = [layer.attention for layer in model.layers]
+    runs = (attention[0], attention[0], attention[1], attention[1], attention[2])
+    assert numbers(Places(model), *runs) == [0, 0, 1, 1, 2]
+
+
+def test_two_attentions_of_a_layer_have_its_number():
+    layers = [Layer(over_time=Attention(), over_space=Attention()) for _ in range(2)]
+    model = Model(nn.ModuleList(layers))
+    parts = [part for layer in layers for part in (layer.over_time, layer.over_space)]
+    assert numbers(Places(model), *parts) == [0, 0, 1, 1]
+
+
+def test_a_number_below_zero_says_nothing():
+    shared = Attention(layer=-1)
+    model = Model(nn.ModuleList([Layer(), Layer(attention=shared)]))
+    assert numbers(Places(model), shared) == [1]
+
+
+def test_a_layer_that_stands_twice_in_its_list_was_read():
+    layer = Layer(attention=Attention(layer=0))
+    model = Model(nn.ModuleList([layer, layer, Layer(attention=MambaMixer())]))
+    places = Places(model)
+    failed = places.place(layer.attention)
+    unread = places.unread([], {failed.module: (failed, "it cannot")}, used=())
+    assert [(found.layer, found.module) for found in unread] == [
+        (0, "layers.0.attention"),
+        (2, "layers.2"),
+    ]
+
+
+def test_work_of_another_model_is_none_of_this_ones():
+    inner, outer = Attention(), Model(nn.ModuleList([Layer(attention=Attention())]))
+    places = Places(outer)
+    inner.places = places
+    assert inner() is None

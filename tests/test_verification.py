@@ -113,7 +113,7 @@ def test_one_large_column_confirms_no_other():
 def test_values_that_are_no_numbers_confirm_nothing():
     read = call()
     broken = replace(read, value=read.value.clone().fill_(torch.nan))
-    with pytest.raises(Unconfirmed):
+    with pytest.raises(Unconfirmed, match="not numbers"):
         confirmed_error(broken, output_of(broken))
 
 
