@@ -65,7 +65,11 @@ class Scale:
 
 @dataclass(frozen=True)
 class Heads:
-    """How the heads of a layer that was read work; widths are None where they were not seen."""
+    """How the heads of a layer that was read work; widths are None where they were not seen.
+
+    `rotated` is the number of the d_k dimensions that turn with the position, None where that
+    cannot be told.
+    """
 
     heads: int
     kv_heads: int
@@ -79,6 +83,7 @@ class Heads:
     norm: bool
     projections: Projections | None
     dtype: str
+    rotated: int | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,9 @@ class LayerAnatomy:
     """One layer of a tower: what it can see, and its heads, or the reason why it shows none.
 
     `window` is the number of tokens that it sees, None where it sees all. `reach` is None where
-    nothing tells what an unread layer does. `n` is the number of queries and of keys.
+    nothing tells what an unread layer does. `n` is the number of queries and of keys. `tiled`
+    says that a picture was cut into tiles, whose patches see only one another,
+    and `twice` that the same weights are used for two parts of the values.
     """
 
     layer: int
@@ -99,6 +106,8 @@ class LayerAnatomy:
     heads: Heads | None
     max_error: float | None
     unread: str | None
+    tiled: bool = False
+    twice: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,15 +133,18 @@ class LayerGroup:
         return max(errors, default=None)
 
 
-def anatomy(model: PreTrainedModel, capture: Capture) -> tuple[LayerAnatomy, ...]:
-    """Every layer of a captured run, tower by tower, in the order of their numbers."""
+def anatomy(model: PreTrainedModel, capture: Capture, batch: int = 1) -> tuple[LayerAnatomy, ...]:
+    """Every layer of a captured run on so many inputs, tower by tower, the decoder last."""
     # Where nothing was seen to rotate although the model can, no layer is said to do without.
     blind = families.has_rotation(model) and not any(
         call.query_unrotated is not None for call in capture.calls
     )
-    read = [_read(model, call, blind) for call in capture.calls]
+    twice = _attending_twice(capture.calls)
+    read = [_read(model, call, blind, batch) for call in capture.calls]
+    read = [replace(layer, twice=layer.module in twice) for layer in read]
     layers = [*read, *(_unread(model, layer) for layer in capture.unread)]
     towers = list(dict.fromkeys((layer.tower, layer.kind) for layer in layers))
+    towers.sort(key=lambda place: place[0] == "decoder")
     layers.sort(key=lambda layer: (towers.index((layer.tower, layer.kind)), layer.layer))
     return tuple(
         layer
@@ -143,12 +155,31 @@ def anatomy(model: PreTrainedModel, capture: Capture) -> tuple[LayerAnatomy, ...
 
 def outline(model: PreTrainedModel, reason: str) -> tuple[LayerAnatomy, ...]:
     """What is known of the layers of a model that cannot be read, for this reason."""
-    config = model.config.get_text_config()
-    count = getattr(config, "num_hidden_layers", 0)
-    writes = model.can_generate() and not config.is_encoder_decoder
-    tower: Tower = "decoder" if writes else families.tower_of(model, "", model)
-    unread = (UnreadLayer(layer, tower, "", reason) for layer in range(count))
-    return tuple(_unread(model, layer) for layer in unread)
+    layers = [
+        _unread(model, UnreadLayer(number, _tower(model, path), f"{path}.{number}", reason))
+        for path, stack in _stacks(model)
+        for number in range(len(stack))
+    ]
+    return tuple(sorted(layers, key=lambda layer: layer.tower == "decoder"))
+
+
+def _stacks(model: PreTrainedModel) -> list[tuple[str, nn.ModuleList]]:
+    """The outermost lists of modules in which anything is attention, or stands in its place."""
+    stacks: list[tuple[str, nn.ModuleList]] = []
+    for path, module in model.named_modules():
+        inside = any(path.startswith(f"{stack}.") for stack, _ in stacks)
+        if inside or not isinstance(module, nn.ModuleList):
+            continue
+        if families.has_attention(module) or families.other_attention(module):
+            stacks.append((path, module))
+    return stacks
+
+
+def _tower(model: PreTrainedModel, stack: str) -> Tower:
+    """The tower of a stack of layers; one alone is a decoder where the model writes."""
+    writes = model.can_generate() and not model.config.is_encoder_decoder
+    tower = families.tower_of(model, stack, model)
+    return "decoder" if writes and tower == "encoder" else tower
 
 
 def grouped(layers: Sequence[LayerAnatomy]) -> tuple[LayerGroup, ...]:
@@ -160,9 +191,10 @@ def grouped(layers: Sequence[LayerAnatomy]) -> tuple[LayerGroup, ...]:
     return tuple(LayerGroup(tuple(group)) for group in groups.values())
 
 
-def _read(model: PreTrainedModel, call: AttentionCall, blind: bool) -> LayerAnatomy:
+def _read(model: PreTrainedModel, call: AttentionCall, blind: bool, batch: int) -> LayerAnatomy:
     module = _module_at(model, call.module)
-    reach, window = _reach(call, module, model.config)
+    tiled = _in_tiles(call, batch)
+    reach, window = ("local", call.n[1]) if tiled else _reach(call, module, model.config)
     heads = _heads(model, call, module)
     if blind and heads.position == "none" and call.kind == "self":
         heads = replace(heads, position="not known")
@@ -177,6 +209,26 @@ def _read(model: PreTrainedModel, call: AttentionCall, blind: bool) -> LayerAnat
         heads=heads,
         max_error=call.max_error,
         unread=None,
+        tiled=tiled,
+    )
+
+
+def _in_tiles(call: AttentionCall, batch: int) -> bool:
+    """Whether the tiles of a picture stand beside each other as if they were pictures."""
+    return call.tower == "vision" and len(call.value) > batch
+
+
+def _attending_twice(calls: Sequence[AttentionCall]) -> set[str]:
+    """Modules that use one and the same queries and keys for several values."""
+    first: dict[str, AttentionCall] = {}
+    pairs = [(first.setdefault(call.module, call), call) for call in calls]
+    return {call.module for before, call in pairs if before is not call and _alike(before, call)}
+
+
+def _alike(one: AttentionCall, other: AttentionCall) -> bool:
+    return all(
+        a is not None and b is not None and torch.equal(a, b)
+        for a, b in ((one.query, other.query), (one.key, other.key))
     )
 
 
@@ -221,7 +273,17 @@ def _heads(model: PreTrainedModel, call: AttentionCall, module: nn.Module) -> He
         norm=norm,
         projections=families.projections_of(module),
         dtype=str(call.value.dtype).removeprefix("torch."),
+        rotated=_rotated(call),
     )
+
+
+def _rotated(call: AttentionCall) -> int | None:
+    """How many dimensions differ before and after rotation; half precision hides slow turns."""
+    if call.query is None or call.query_unrotated is None or call.n[0] < 2:
+        return None
+    if call.query.dtype != torch.float32:
+        return None
+    return int((call.query != call.query_unrotated).flatten(0, 2).any(0).sum())
 
 
 def _reach(

@@ -5,7 +5,7 @@
 | weight_matrix | a query | one column per key position, values are weights |
 | visible_matrix | a query | one column per key position, values are True or False |
 | token_axis | a token | position, token, special |
-| row_table | a key seen from one query | key, token, terms of the logit, weight |
+| row_table | a key seen from one query | key, token, weight, logit, terms of the logit |
 | patch_weights | a patch seen from one query | row, column, patch, weight |
 | head_statistics | a statistic of one head | statistic, mean over queries |
 | score_histogram | a bin | quantity, left, right, density, predicted |
@@ -31,6 +31,7 @@ from attnviz import synthetic
 from attnviz.anatomy import Heads, LayerAnatomy
 
 HISTOGRAM_BINS = 64
+IN_MANY_WORDS = ("not read because", "module")  # last, so that a narrow screen shows the rest
 
 
 def weight_matrix(weights: Float[Tensor, "query key"]) -> pd.DataFrame:
@@ -64,12 +65,14 @@ def row_table(
 ) -> pd.DataFrame:
     """Where one query looks, and what each logit is made of: the visible keys, most weight first.
 
-    `terms` run over all keys of the model, the rest over those on screen.
+    The results stand before the terms, so that a narrow screen shows them. `terms` run over all
+    keys of the model, the rest over those on screen.
     """
     positions = keys["position"].to_list()
-    own = {name: term.numpy()[positions] for name, term in terms.items()}
-    table = pd.DataFrame({"key": positions, "token": keys["token"].to_list(), **own})
+    table = pd.DataFrame({"key": positions, "token": keys["token"].to_list()})
     table["weight"] = weights.to_numpy()
+    for name in sorted(terms, key=lambda name: name != "logit"):
+        table[name] = terms[name].numpy()[positions]
     seen = table[visible.to_numpy()]
     return seen.sort_values("weight", ascending=False, kind="stable", ignore_index=True)
 
@@ -196,7 +199,7 @@ def layer_marks(layers: Sequence[LayerAnatomy], chosen: Collection[LayerAnatomy]
                 "name": tower_name(layer.tower, layer.kind),
                 "layer": layer.layer,
                 "state": "read" if layer.heads else "not read",
-                "sees": layer.reach or "not known",
+                "sees": layer.reach or ("told below" if layer.unread else "not known"),
                 "height": 0.5 if layer.window else 1.0,
                 "chosen": layer in chosen,
                 "told": layer.unread or _verified(layer.max_error),
@@ -226,7 +229,8 @@ def family_tree(heads: int, kv_heads: int) -> pd.DataFrame:
 
 def layer_table(layers: Sequence[LayerAnatomy]) -> pd.DataFrame:
     """Every layer with all that is known of it; empty where nothing is, or where it has none."""
-    return pd.DataFrame([_of_layer(layer) | _of_heads(layer.heads) for layer in layers])
+    table = pd.DataFrame([_of_layer(layer) | _of_heads(layer.heads) for layer in layers])
+    return table.assign(**{name: table.pop(name) for name in IN_MANY_WORDS})
 
 
 def _of_layer(layer: LayerAnatomy) -> dict[str, object]:

@@ -10,18 +10,23 @@ import hashlib
 import importlib.util
 import os
 import re
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.gguf_file import GGUF, gguf_at, read_gguf
 from attnviz.hub import cached_names, hub_folder
+from attnviz.memory import stored_dtype
 from attnviz.model_folder import (
     WEIGHTS,
     check_folder,
     read_image_processor,
     read_model,
     read_tokenizer,
+    weight_files,
 )
 from attnviz.quiet import quiet_and_alone
 from attnviz.refusals import ModelNotLoaded, refusal, told_in_a_sentence
@@ -69,9 +74,10 @@ class ModelCard:
 
     `max_tokens` is the number of positions that it can take, None where there is no limit or
     none is stated. `d_model` is the width of what a layer hands to the next, None where the
-    configuration states none. `dtype` is that of the weights, and `placement` says where they
-    are: "memory", or "2 GPUs, memory and disk". `warning` is a sentence about what looks wrong,
-    None if nothing does.
+    configuration states none; `d_models` holds those of a model's parts, by their names. `dtype`
+    is that of the weights in memory and `stored_dtype` that of their files, and `placement` says
+    where they are: "memory", or "2 GPUs, memory and disk". `warning` is a sentence about what
+    looks wrong, None if nothing does.
     """
 
     name: str
@@ -80,7 +86,9 @@ class ModelCard:
     model_type: str
     parameters: int
     d_model: int | None
+    d_models: Mapping[str, int]
     dtype: str
+    stored_dtype: str
     placement: str
     max_tokens: int | None
     warning: str | None
@@ -124,7 +132,7 @@ def load(name: str) -> LoadedModel:
         with quiet_and_alone():
             model, tokenizer = _read(name, place)
             processor = read_image_processor(place) if place.is_dir() else None
-        return LoadedModel(model, tokenizer, _card(entry, model, tokenizer), processor)
+        return LoadedModel(model, tokenizer, _card(entry, place, model, tokenizer), processor)
 
 
 def fingerprint(name: str) -> str:
@@ -192,7 +200,10 @@ def _minilm_folder() -> Path:
 
 
 def _card(
-    entry: Entry, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None
+    entry: Entry,
+    place: Path,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
 ) -> ModelCard:
     return ModelCard(
         name=entry.name,
@@ -201,7 +212,9 @@ def _card(
         model_type=model.config.model_type,
         parameters=_parameters(model),
         d_model=_d_model(model.config),
+        d_models=_d_models(model.config),
         dtype=str(model.dtype).removeprefix("torch."),
+        stored_dtype=_stored_dtype(entry.name, place),
         placement=_placement(model),
         max_tokens=_max_tokens(model),
         warning=None if tokenizer is None else _warning(model, tokenizer),
@@ -226,6 +239,28 @@ def _placement(model: PreTrainedModel) -> str:
 def _d_model(config: PretrainedConfig) -> int | None:
     numbers = (_of_text(config, key) for key in ("hidden_size", "d_model", "n_embd", "dim"))
     return next(filter(None, numbers), None)
+
+
+def _d_models(config: PretrainedConfig) -> dict[str, int]:
+    """Widths of the parts that have a configuration of their own: text and vision, for one."""
+    parts = {name: getattr(config, name, None) for name in config.sub_configs}
+    widths = {name: part and _d_model(part) for name, part in parts.items()}
+    return {name.removesuffix("_config"): width for name, width in widths.items() if width}
+
+
+def _stored_dtype(name: str, place: Path) -> str:
+    """Return the dtype of most of the numbers in a model's files, as their headers say."""
+    from safetensors import safe_open
+
+    if gguf_at(name, place):
+        return "GGUF"
+    dtypes: Counter[str] = Counter()
+    for file in weight_files(name, place):
+        with safe_open(file, "np") as tensors:
+            for key in tensors.offset_keys():
+                part = tensors.get_slice(key)
+                dtypes[part.get_dtype()] += prod(part.get_shape())
+    return stored_dtype(dtypes)
 
 
 def _of_text(config: PretrainedConfig, key: str) -> int | None:

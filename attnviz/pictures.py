@@ -27,6 +27,11 @@ MAX_BYTES = 5_000_000
 MAX_PIXELS = 20_000_000
 PLAIN_MEAN = PLAIN_DEVIATION = 0.5  # where a model's folder does not say how to scale colours
 
+TOO_MANY_PIXELS = (
+    f"This picture has {{}} pixels; at most {MAX_PIXELS / 1e6:.0f} million can be read. "
+    "Make it smaller."
+)
+
 # A header may promise more pixels than memory holds: as an error, it becomes a sentence.
 warnings.simplefilter("error", Image.DecompressionBombWarning)
 
@@ -64,17 +69,34 @@ def opened(data: bytes) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=["PNG", "JPEG"])
         if image.width * image.height > MAX_PIXELS:
-            raise UnusablePicture(
-                f"This picture has {image.width:,} × {image.height:,} pixels; at most "
-                f"{MAX_PIXELS / 1e6:.0f} million can be read. Make it smaller."
-            )
-        return ImageOps.exif_transpose(image).convert("RGB")
+            raise UnusablePicture(TOO_MANY_PIXELS.format(f"{image.width:,} × {image.height:,}"))
+        return _on_white(_in_8_bits(ImageOps.exif_transpose(image)))
     except UnusablePicture:
         raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnusablePicture(TOO_MANY_PIXELS.format("too many")) from error
     except Exception as error:  # a broken file can be broken in any way
         raise UnusablePicture(
             "This file cannot be read as a PNG or JPEG picture. Save it again, or choose another."
         ) from error
+
+
+def _in_8_bits(image: Image.Image) -> Image.Image:
+    """Grey of 16 bits scaled to 8, which Pillow would clip to white; others as they are."""
+    if not image.mode.startswith("I"):
+        return image
+    grey = np.asarray(image)
+    scaled = (grey / 257).round().clip(0, 255).astype(np.uint8)
+    clear = image.info.get("transparency", -1)
+    return Image.fromarray(np.stack([scaled, np.where(grey == clear, 0, 255)], -1).astype(np.uint8))
+
+
+def _on_white(image: Image.Image) -> Image.Image:
+    """The colours as a page shows them: what is transparent lets white through."""
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
 
 
 def prepare(image: Image.Image, config: PretrainedConfig, processor: Any = None) -> Picture:

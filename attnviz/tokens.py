@@ -78,10 +78,11 @@ def tokenize(
     Raises `UnusableText` if there is nothing to read, more than `MAX_CHARACTERS` characters,
     or more than `max_tokens` tokens.
     """
-    text = _checked(text)
+    called = "target text" if as_target else "text"
+    text = _checked(text, called)
     encoding = _encode(tokenizer, text, "text_target" if as_target else "text")
     ids = tuple(encoding.input_ids)
-    _check_length(len(ids), max_tokens)
+    _check_length(len(ids), max_tokens, called)
     lost = _unknown_id(tokenizer)
     unknown = tuple(i == lost for i in ids)
     special = _special(tokenizer, encoding, unknown)
@@ -128,10 +129,10 @@ def model_inputs(tokens: Tokens) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def _checked(text: str) -> str:
+def _checked(text: str, called: str) -> str:
     if len(text) > MAX_CHARACTERS:
         raise UnusableText(
-            f"This text has {len(text):,} characters; at most {MAX_CHARACTERS:,} can be read "
+            f"This {called} has {len(text):,} characters; at most {MAX_CHARACTERS:,} can be read "
             "at once. Choose a part of it."
         )
     if not text.strip():
@@ -157,13 +158,13 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, given_as: str) -> Any
     return encoding
 
 
-def _check_length(length: int, limit: int | None) -> None:
+def _check_length(length: int, limit: int | None, called: str) -> None:
     if limit is None or length <= limit:
         return
     cut = 1 - limit / length
     share = next((SHARES[s] for s in SHARES if s >= cut), "more than nine tenths")
     raise UnusableText(
-        f"This text has {length:,} tokens; this model reads at most {limit:,}. "
+        f"This {called} has {length:,} tokens; this model reads at most {limit:,}. "
         f"Shorten it by {share}, or choose another model."
     )
 

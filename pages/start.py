@@ -53,7 +53,9 @@ def real_head() -> Head | None:
         shown = controls.without_first(whole)
         query = controls.query(shown, places[2])
     st.subheader(look.plain(sentences.headline(shown, query)))
-    st.markdown(look.plain(sentences.against_the_column(shown, query)))
+    with st.container():
+        if told := sentences.against_the_column(shown, query):
+            st.markdown(look.plain(told))
     figures.head_picture(shown, query)
     with st.container():
         controls.hide_first(whole)

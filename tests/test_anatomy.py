@@ -272,6 +272,13 @@ def test_towers_and_kinds_stand_apart():
     assert {layer.n for layer in card("t5") if layer.kind == "cross"} == {(7, 13)}
 
 
+@pytest.mark.parametrize(
+    ("family", "twice"), [("diffllama", True), ("llama", False), ("albert", False)]
+)
+def test_which_layers_use_their_weights_twice(family: str, twice: bool):
+    assert {layer.twice for layer in card(family)} == {twice}
+
+
 def test_a_layer_with_two_calls_is_one_layer():
     assert [layer.layer for layer in card("diffllama")] == [0, 1, 2]
     worst = {call.layer: 0.0 for call in run("diffllama").calls}
@@ -297,6 +304,49 @@ def test_what_is_known_of_a_model_that_cannot_be_read():
         (number, "decoder", "none") for number in range(3)
     ]
     assert {layer.unread for layer in layers} == {"It has no attention."}
+
+
+def test_every_tower_of_a_model_that_was_not_read_is_listed():
+    layers = outline(model("whisper"), "It takes sound.")
+    assert [(layer.tower, layer.layer) for layer in layers] == [
+        *(("audio", number) for number in range(3)),
+        *(("decoder", number) for number in range(2)),
+    ]
+
+
+def test_the_encoder_comes_first_even_where_it_was_not_read():
+    groups = [(g.first.tower, g.first.kind, g.first.heads is None) for g in grouped(card("led"))]
+    assert groups == [
+        ("encoder", "self", True),
+        ("decoder", "self", False),
+        ("decoder", "cross", False),
+    ]
+
+
+def test_tiles_of_a_picture_are_no_windows_around_a_patch():
+    """Swin: 12 × 12 patches in 16 tiles of 3 × 3."""
+    assert {(x.tiled, x.reach, x.window) for x in card("swin")} == {(True, "local", 9)}
+    pictures = {name: value.repeat(2, 1, 1, 1) for name, value in
+                tiny_models.inputs_for("vit").items()}  # fmt: skip
+    two = anatomy(model("vit"), capture(model("vit"), pictures), batch=2)
+    assert not any(x.tiled for x in (*two, *card("vit")))
+
+
+@pytest.mark.parametrize(
+    ("family", "rotated"),
+    [("deepseek_v3", 6), ("gpt_neox", 4), ("gptj", 6), ("llama", 14), ("gpt2", None)],
+)
+def test_how_many_dimensions_turn(family: str, rotated: int | None):
+    config = model(family).config
+    stated = getattr(config, "qk_rope_head_dim", None) or getattr(config, "rotary_dim", None)
+    assert stated in (None, rotated)
+    assert heads(family).rotated == rotated
+
+
+def test_half_precision_does_not_tell_how_many_dimensions_turn():
+    call = run("llama").calls[0]
+    half = {name: getattr(call, name).bfloat16() for name in ("query", "key", "value")}
+    assert with_call("llama", **half).heads.rotated is None
 
 
 def test_precision_is_that_of_the_call():

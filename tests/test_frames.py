@@ -37,7 +37,7 @@ def test_row_table_has_the_most_weight_first_and_no_hidden_key():
     visible = frames.visible_matrix(torch.ones(3, 3).tril().bool())
     terms = {"score": torch.tensor([3.0, -1.0, 2.0]), "logit": torch.tensor([1.5, -0.5, 1.0])}
     table = frames.row_table(terms, matrix.loc[2], visible.loc[2], keys)
-    assert list(table.columns) == ["key", "token", "score", "logit", "weight"]
+    assert list(table.columns) == ["key", "token", "weight", "logit", "score"]
     assert table["key"].tolist() == [0, 2, 1]
     assert table["token"].tolist() == ["a", "a", "b"]
     assert table["weight"].tolist() == pytest.approx([0.5, 0.4, 0.1])
@@ -187,3 +187,16 @@ def test_layer_table_has_every_layer_with_its_numbers_or_its_reason():
     assert (read["scale"], read["verified to"], read["dtype"]) == (0.25, 2e-7, "bfloat16")
     assert (unread["not read because"], unread["sees"]) == ("It has none.", "linear")
     assert np.isnan(unread["heads"])
+
+
+@pytest.mark.parametrize("first", [{}, UNREAD])
+def test_what_is_long_comes_last_whichever_layer_is_first(first: dict[str, object]):
+    table = frames.layer_table([layer(0, **first), layer(1)])
+    assert list(table.columns[:2]) == ["tower", "layer"]
+    assert list(table.columns[-2:]) == ["not read because", "module"]
+    assert table["module"].tolist() == ["layers.0", "layers.1"]
+
+
+def test_of_an_unread_layer_the_reason_below_tells_what_it_sees():
+    marks = frames.layer_marks([layer(0, **(UNREAD | {"reach": None}))], chosen=())
+    assert marks["sees"].tolist() == ["told below"]

@@ -149,9 +149,36 @@ def test_d_model_however_it_is_spelled(config, width):
     assert models._d_model(config) == width
 
 
-def test_half_precision_is_read_in_float32(tmp_path):
-    tiny.save(tmp_path / "half", tiny.llama().bfloat16())
-    assert load(str(tmp_path / "half")).model.dtype == torch.float32
+@pytest.mark.parametrize(
+    ("config", "widths"),
+    [
+        (CLIPConfig(text_config={"hidden_size": 40}, vision_config={"hidden_size": 36}),
+         {"text": 40, "vision": 36}),
+        (EncoderDecoderConfig(encoder=OF_BERT | {"hidden_size": 24}, decoder=OF_BERT),
+         {"encoder": 24, "decoder": 36}),
+        (BertConfig(hidden_size=24), {}),
+    ],
+)  # fmt: skip
+def test_d_model_of_each_part(config, widths):
+    assert models._d_models(config) == widths
+
+
+def test_a_gguf_file_is_told_as_such(tmp_path):
+    (tmp_path / "model.gguf").touch()
+    assert models._stored_dtype("model", tmp_path / "model.gguf") == "GGUF"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_half_precision_is_read_in_float32_and_told(tmp_path, dtype):
+    folder = tmp_path / "stored"
+    tiny.save(folder, tiny.llama().to(dtype))
+    change(folder / "config.json", dtype="float64")  # what is told comes from the weights
+    loaded = load(str(folder))
+    assert loaded.model.dtype == torch.float32
+    assert (loaded.card.dtype, loaded.card.stored_dtype) == (
+        "float32",
+        str(dtype).removeprefix("torch."),
+    )
 
 
 def test_a_relative_folder_and_a_slash_too_many(folder, monkeypatch):

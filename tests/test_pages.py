@@ -49,6 +49,10 @@ def errors(app: AppTest) -> list[str]:
     return [error.value.replace("\\", "") for error in app.error]
 
 
+def warnings_of(app: AppTest) -> list[str]:
+    return [warning.value.replace("\\", "") for warning in app.warning]
+
+
 def served(app: AppTest) -> AppTest:
     assert not app.exception
     assert not app.error
@@ -130,14 +134,75 @@ def test_a_link_restores_the_view():
         {"head": "77"},
         {"layer": "abc", "head": "<b>", "seed": "-4"},
         {"query": "5000"},
+        {"query": "99999"},
+        {"model": ""},
+        {"hide_first": "maybe"},
         {"d_k": "1025"},
     ],
 )
 def test_nonsense_in_a_link_ends_in_a_view(parameters: dict[str, str]):
     app = served(opened(**parameters))
     assert "real · Bundled" in said(app)
-    if set(parameters) != {"query"}:
-        assert app.warning
+    (told,) = warnings_of(app)[:1]
+    assert told.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("link", "told"),
+    [
+        ({"layer": "99", "head": "3"}, "There is no layer 99 in this model: it shows layers 0, 1."),
+        ({"layer": "1", "head": "77"}, "There is no head 77 in layer 1: it has heads 0 to 3."),
+        (
+            {"layer": "99", "head": "77"},
+            "There is no layer 99, head 77 in this model: it shows layers 0, 1, and heads 0 to 3.",
+        ),
+    ],
+)
+def test_only_what_is_not_there_is_said_not_to_be(link: dict[str, str], told: str):
+    (warning,) = warnings_of(served(opened(**link)))
+    assert warning == f"{told} Here is layer 0, head 2."
+
+
+def test_a_query_that_is_not_there_is_told_once():
+    app = served(opened(query="99999", text="The king."))
+    (told,) = warnings_of(app)
+    shown = app.selectbox(key="query")
+    count = len(shown.options)
+    assert told.startswith(f"There is no token 99,999 that looks here: they are 0 to {count - 1}.")
+    assert f"Here is token {shown.value}, “" in told
+    assert not served(app.run()).warning
+    assert not served(opened(query="2", text="The king.")).warning
+
+
+def test_a_target_too_long_is_called_by_its_name(tmp_path):
+    app = opened_model(tmp_path, "bart", target="king " * 3000)
+    (problem,) = errors(app)
+    assert problem.startswith("This target text has 3,001 tokens")
+    assert "A target text of more than 2,000 characters is not kept in the link." in said(app)
+
+
+def test_a_new_model_looks_everywhere_alike(tmp_path):
+    fresh = tiny_models.build("gpt2")
+    for layer in fresh.transformer.h:
+        torch.nn.init.zeros_(layer.attn.c_attn.weight)
+        torch.nn.init.zeros_(layer.attn.c_attn.bias)
+    words = said(served(opened(model=saved_models.save(tmp_path / "new", fresh), text="the cat")))
+    assert "looks everywhere alike: no token has more than 0.50 of its attention" in words
+    assert "the entropy of its rows is 1.000 of what uniform weights have" in words
+    assert "looks most" not in words
+    assert "sink" not in words
+
+
+def test_windows_of_a_picture_have_numbered_tokens(tmp_path):
+    path = saved_models.save(tmp_path / "swin", "swin", text=False)
+    words = said(served(opened(model=path)))
+    assert "12 × 12 patches. Its tokens are those of the first window, numbered." in words
+    assert "is the one in row" not in words
+
+
+def test_the_encoder_is_named_where_only_the_decoder_was_read(tmp_path):
+    words = said(served(opened_model(tmp_path, "led", target="the king")))
+    assert "Encoder layers 0 to 2 have nothing to show. Their attention" in words
 
 
 def test_unknown_model_gets_a_sentence_and_the_playground_goes_on():
@@ -249,7 +314,7 @@ def test_a_translation_has_three_parts(tmp_path):
 
 
 def test_cross_attention_on_screen_is_the_models_own(tmp_path):
-    link = {"part": "cross", "layer": "1", "head": "3", "query": "2", "target": "a king was tired"}
+    link = {"part": "cross", "layer": "1", "head": "0", "query": "2", "target": "a king was tired"}
     app = served(opened_model(tmp_path, "bart", **link))
     model = tiny_models.build("bart", "eager")
     tokenizer = saved_models.small_vocabulary()
@@ -261,9 +326,11 @@ def test_cross_attention_on_screen_is_the_models_own(tmp_path):
             attention_mask=given.attention_mask,
             labels=labels,
             output_attentions=True,
-        ).cross_attentions[1][0, 3, 2]
+        ).cross_attentions[1][0, 0, 2]
     words = [*TEXT.split(), "</s>"]
-    told = f"“king” looks most at “{words[int(own.argmax())]}”: {float(own.max()):.2f}"
+    key = int(own.argmax())
+    place = f" (position {key})" if words.count(words[key]) > 1 else ""
+    told = f"“king” looks most at “{words[key]}”{place}: {float(own.max()):.2f}"
     assert told in said(app)
 
 
@@ -329,7 +396,7 @@ def test_a_vision_model_needs_no_text(tmp_path, family: str):
     assert "reads no text" in said(app)
     assert "“[CLS]” looks most at “r" in said(app)
     assert "by its configuration alone" in said(app)
-    assert "4 × 4 patches" in said(app)
+    assert "4 × 4 patches, of which r3c3 is the one in row 3, column 3," in said(app)
     assert "no place in it: [CLS]" in said(app)
     assert ("[REG2]" in said(app)) == (family == "dinov2_registers")
     before = said(app)
@@ -433,7 +500,7 @@ def test_an_example_is_not_undone_by_what_the_browser_still_shows():
     assert text_field(app).value.startswith("seven wolf door")
     assert app.query_params["text"].startswith("seven wolf door")
     assert "layer 1, head 0" in said(app)
-    assert "“door” looks most at “gold”" in said(app)
+    assert "“door” (position 11) looks most at “gold” (position 4)" in said(app)
 
 
 def hiding(self, attn_implementation: str, default):

@@ -146,12 +146,48 @@ def test_files_that_are_no_use_get_a_sentence(data: bytes, told: str):
     assert str(problem.value).endswith(".")
 
 
-@pytest.mark.parametrize("side", [5000, 20_000])
+def grey(values: np.ndarray) -> Image.Image:
+    return Image.fromarray(values.astype(np.uint16))
+
+
+def seen_through(mode: str) -> Image.Image:
+    """Red, wholly there at the left, and wholly transparent at the right."""
+    image = Image.new("RGBA", (2, 1), (255, 0, 0, 255))
+    image.putpixel((1, 0), (255, 0, 0, 0))
+    return image.convert(mode) if mode != "P" else image.quantize(4)
+
+
+@pytest.mark.parametrize(
+    ("mode", "there"), [("RGBA", (255, 0, 0)), ("P", (255, 0, 0)), ("LA", (76, 76, 76))]
+)
+def test_what_is_transparent_lets_white_through(mode: str, there: tuple[int, int, int]):
+    image = opened(file(seen_through(mode)))
+    assert image.mode == "RGB"
+    assert [image.getpixel((x, 0)) for x in (0, 1)] == [there, (255, 255, 255)]
+
+
+def test_half_transparent_is_half_white():
+    assert opened(file(Image.new("RGBA", (1, 1), (0, 0, 0, 51)))).getpixel((0, 0)) == (204,) * 3
+
+
+@pytest.mark.parametrize(("mode", "clear"), [("RGB", (9, 8, 7)), ("L", 9)])
+def test_one_colour_may_be_the_transparent_one(mode: str, clear: int | tuple[int, ...]):
+    buffer = io.BytesIO()
+    Image.new(mode, (2, 2), clear).save(buffer, "PNG", transparency=clear)
+    assert opened(buffer.getvalue()).getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_grey_of_16_bits_is_scaled_not_clipped():
+    image = opened(file(grey(np.array([[0, 257 * 100, 65535]]))))
+    assert [image.getpixel((x, 0)) for x in range(3)] == [(0,) * 3, (100,) * 3, (255,) * 3]
+
+
+@pytest.mark.parametrize("side", [5000, 12_000, 20_000])
 def test_more_pixels_than_memory_holds_are_refused_from_the_header(
     side: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(pictures.ImageOps, "exif_transpose", lambda image: pytest.fail("opened"))
     bomb = file(Image.new("1", (side, side)))
     assert len(bomb) < 5_000_000
-    with pytest.raises(UnusablePicture):
+    with pytest.raises(UnusablePicture, match="pixels; at most 20 million can be read"):
         opened(bomb)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -133,3 +134,30 @@ def test_every_layer_is_in_the_folded_table(tmp_path: Path):
     (table,) = app.dataframe
     assert table.value["layer"].tolist() == [0, 1, 2, 3, 4]
     assert table.value["heads"].notna().tolist() == [False, True, False, False, True]
+    columns = json.loads(table.proto.columns)
+    assert [name for name, column in columns.items() if column.get("pinned")] == ["tower", "layer"]
+    assert columns["verified to"]["type_config"]["format"] == "%.3g"
+    first = [columns[name]["width"] for name in ("tower", "layer", "sees")]
+    assert sum(first) < 316  # what a telephone of 390 px has room for
+
+
+def test_of_a_model_of_sound_both_towers_are_told(tmp_path: Path):
+    app = card(model=saved(tmp_path, "whisper"))
+    words = said(app)
+    assert "An encoder of sound and a decoder of the family whisper" in words
+    assert "None of its 5 layers was read here." in words
+    assert figures(app)["layers read"] == "0 of 5"
+
+
+def test_a_model_of_tiles_tells_of_them(tmp_path: Path):
+    path = saved_models.save(tmp_path / "swin", "swin", text=False)
+    assert facts(served(card(model=path)))["each token sees"] == "the 9 patches of its own tile"
+
+
+def test_each_part_of_clip_has_its_width(tmp_path: Path):
+    told = figures(served(card(model=saved(tmp_path, "clip"))))
+    assert told["d_model"] == "42 vision, 55 text"
+
+
+def test_the_bundled_model_is_stored_in_half_precision():
+    assert figures(served(card()))["weights in"] == "float32, stored in float16"

@@ -10,6 +10,7 @@ import pandas as pd
 from attnviz.charts import theme
 
 POWERS = {1e-9: "10⁻⁹", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 1: "1", 1e3: "10³"}
+CORNER = {"scores": ("◆", 30), "logits": ("◇", 12)}  # sign, and px above the axis of d_k
 POWER_AT = "round(log(datum.value) / log(1000)) + 3"
 QUANTITY_COLOURS = {
     "q·k": theme.DIVISOR_COLOURS["1"],
@@ -117,26 +118,37 @@ def _divisor_dash() -> alt.StrokeDash:
 
 
 def _head(marks: pd.DataFrame) -> list[alt.Chart]:
-    """Diamonds for the real head: its scores, named above, and its logits, named below."""
+    """Diamonds for the real head, filled for its scores; named where no line is."""
     base = alt.Chart(marks).encode(x=_d_k_axis(), y=_variance_axis("variance"))
     diamonds = base.mark_point(
-        shape="diamond", size=190, stroke=theme.REAL, strokeWidth=3, fill="white", opacity=1
+        shape="diamond", size=190, stroke=theme.REAL, strokeWidth=3, opacity=1
     ).encode(
+        fill=alt.when(alt.datum.quantity == "scores")
+        .then(alt.value(theme.REAL))
+        .otherwise(alt.value("white")),
         tooltip=[
             alt.Tooltip("quantity:N", title="this head's"),
             alt.Tooltip("d_k:Q"),
             alt.Tooltip("variance:Q", format=".3~g", title="variance within a row"),
-        ]
+        ],
     )
-    named = base.transform_calculate(label="'this head’s ' + datum.quantity")
-    # Above the line of divisor 1, and in the gap between it and that of √d_k.
-    scores = named.transform_filter(alt.datum.quantity == "scores").mark_text(
-        align="right", dx=-14, dy=-10, fontSize=theme.FONT_SIZE
+    return [diamonds, *(_named(marks, *line) for line in CORNER.items())]
+
+
+def _named(marks: pd.DataFrame, quantity: str, place: tuple[str, int]) -> alt.Chart:
+    """What one of the diamonds is, and its variance."""
+    sign, above_the_axis = place
+    number = "format(datum.variance, datum.variance < 99.5 ? '.2~g' : ',.0f')"
+    label = f"'{sign} this head’s ' + datum.quantity + ': ' + {number}"
+    return (
+        alt.Chart(marks)
+        .transform_filter(alt.datum.quantity == quantity)
+        .transform_calculate(label=label)
+        .mark_text(
+            align="left", x=8, y=alt.expr(f"height - {above_the_axis}"), fontSize=theme.FONT_SIZE
+        )
+        .encode(text="label:N")
     )
-    logits = named.transform_filter(alt.datum.quantity == "logits").mark_text(
-        align="left", dx=14, dy=-9, fontSize=theme.FONT_SIZE
-    )
-    return [diamonds, scores.encode(text="label:N"), logits.encode(text="label:N")]
 
 
 def softmax_row(row: pd.DataFrame) -> alt.Chart:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,13 +11,11 @@ if TYPE_CHECKING:
     from attnviz.ui.cards import Card
 
 TOWERS = {
-    ("decoder",): "a decoder",
-    ("encoder",): "an encoder",
-    ("encoder", "decoder"): "an encoder and a decoder",
-    ("audio", "decoder"): "an encoder of sound and a decoder",
-    ("vision",): "an encoder of pictures",
-    ("audio",): "an encoder of sound",
-    ("vision", "text"): "an encoder of pictures and one of text",
+    "decoder": "a decoder",
+    "encoder": "an encoder",
+    "vision": "an encoder of pictures",
+    "audio": "an encoder of sound",
+    "text": "an encoder of text",
 }
 POSITIONS = {
     "rotary": "rotary: queries and keys are turned by their position",
@@ -54,8 +53,8 @@ GROUP_COLUMNS = ("layers", "each token sees", "heads", "verified to")
 
 def what_it_is(card: Card) -> str:
     """The model in one sentence, and how much of it was read."""
-    towers = tuple(dict.fromkeys(layer.tower for layer in card.layers))
-    kind = TOWERS.get(towers, "a model")
+    towers = dict.fromkeys(layer.tower for layer in card.layers)
+    kind = listed([TOWERS[tower] for tower in towers]) if towers else "a model"
     read = sum(layer.heads is not None for layer in card.layers)
     size = f"{kind} of the family {card.model_type} with {count(card.parameters)} parameters"
     where = "" if card.placement == "memory" else f" Its weights are in {card.placement}."
@@ -70,8 +69,21 @@ def _how_many_read(card: Card, read: int) -> str:
         whole = "Its one layer was" if known == 1 else f"All of its {known} layers were"
         return f"{whole} {_was_read(card)}."
     if not read:
-        return f"None of its {known} layers could be read."
-    return f"{read} of its {known} layers were {_was_read(card)}."
+        return f"None of its {known} layers was read here."
+    return f"{read} of its {known} layers {'was' if read == 1 else 'were'} {_was_read(card)}."
+
+
+def _d_model(card: Card) -> str:
+    """The width of what a layer hands on; of each part, where they differ."""
+    if len(set(card.d_models.values())) > 1:
+        return ", ".join(f"{width:,} {part}" for part, width in card.d_models.items())
+    return "not stated" if card.d_model is None else f"{card.d_model:,}"
+
+
+def _weights_in(card: Card) -> str:
+    """The precision that the model runs in, and that of its file where it is another."""
+    same = card.stored_dtype in ("", card.dtype)
+    return card.dtype if same else f"{card.dtype}, stored in {card.stored_dtype}"
 
 
 def key_figures(card: Card) -> list[tuple[str, str]]:
@@ -80,9 +92,9 @@ def key_figures(card: Card) -> list[tuple[str, str]]:
     errors = [layer.max_error for layer in read if layer.max_error is not None]
     figures = [
         ("parameters", count(card.parameters)),
-        ("d_model", "not stated" if card.d_model is None else f"{card.d_model:,}"),
+        ("d_model", _d_model(card)),
         ("layers read", f"{len(read)} of {len(card.layers)}"),
-        ("weights in", card.dtype),
+        ("weights in", _weights_in(card)),
     ]
     return [*figures, ("equals the model to", small(max(errors)))] if errors else figures
 
@@ -142,7 +154,7 @@ def legend(card: Card) -> str:
     if any(layer.heads is None for layer in card.layers):
         parts.append("empty, with a line across: not read")
     if any(layer.window for layer in card.layers):
-        parts.append("half as high: sees a window or a chunk only")
+        parts.append("half as high: sees a window, a chunk or a tile only")
     if len(card.groups) > 1:
         parts.append("underlined: described below")
     return " · ".join(parts)
@@ -172,6 +184,8 @@ def group_title(group: LayerGroup) -> str:
 def _special(layer: LayerAnatomy) -> str:
     if layer.heads is None:
         return f" ({UNREAD_KINDS.get(layer.reach or '', 'not read')})"
+    if layer.tiled:
+        return f" (tiles of {layer.window})"
     size = {"local": "window", "chunked": "chunk"}.get(layer.reach or "")
     return f" (a {size} of {layer.window})" if size else ""
 
@@ -192,6 +206,11 @@ def numbers(layers: Sequence[int]) -> str:
         else:
             runs.append([number])
     parts = [part for run in runs for part in _run(run)]
+    return listed(parts)
+
+
+def listed(parts: Sequence[str]) -> str:
+    """One or more things as a sentence lists them."""
     return " and ".join([", ".join(parts[:-1]), parts[-1]]) if len(parts) > 1 else parts[0]
 
 
@@ -204,7 +223,7 @@ def group_row(group: LayerGroup) -> tuple[str, ...]:
     layer, heads = group.first, group.first.heads
     name = _place(group)
     if heads is None or group.max_error is None:
-        return name, UNREAD_KINDS.get(layer.reach or "", "not known"), "", "not read"
+        return name, UNREAD_KINDS.get(layer.reach or "", "told below"), "", "not read"
     shared = f"{heads.heads} on {heads.kv_heads}"
     count = shared if heads.heads != heads.kv_heads else str(heads.heads)
     return name, sees(layer, heads), count, small(group.max_error)
@@ -220,7 +239,7 @@ def facts(group: LayerGroup) -> list[tuple[str, str]]:
         ("heads", who_reads_whom(heads)),
         ("d_k, d_v", f"{'not known' if heads.d_k is None else heads.d_k}, {heads.d_v}"),
         ("scale", scale(heads)),
-        ("position", POSITIONS[heads.position]),
+        ("position", position(heads)),
         ("soft cap", "none" if heads.softcap is None else f"{heads.softcap:g}"),
         ("learned sink", "one logit a head" if heads.sinks else "none"),
         ("norm of q and k", "yes" if heads.norm else "none"),
@@ -234,14 +253,26 @@ def sees(layer: LayerAnatomy, heads: Heads) -> str:
     """Which tokens a token of this layer looks at."""
     if layer.kind == "cross":
         return "all tokens of the source"
+    if layer.tiled:
+        return f"the {layer.window} patches of its own tile"
     if layer.reach == "local":
         before = f": itself and {(layer.window or 1) - 1} before it"
         return f"a window of {layer.window}{before if heads.causal else ' around it'}"
     if layer.reach == "chunked":
-        return f"the earlier tokens of its chunk of {layer.window}"
+        return f"itself and the earlier tokens of its chunk of {layer.window}"
     if layer.reach == "sparse":
         return "the tokens that an index chose for it"
     return "itself and all before it" if heads.causal else "all tokens"
+
+
+def position(heads: Heads) -> str:
+    """How these layers know the order of tokens."""
+    if heads.rotated and heads.d_k and heads.rotated < heads.d_k:
+        return (
+            f"rotary: {heads.rotated} of the {heads.d_k} dimensions of queries and keys are "
+            "turned by their position"
+        )
+    return POSITIONS[heads.position]
 
 
 def who_reads_whom(heads: Heads) -> str:
@@ -297,6 +328,11 @@ def remarks(group: LayerGroup) -> list[str]:
         told.append(
             "Queries and keys pass a norm before the product, so that their lengths cannot grow in "
             "training until one key takes all (QK-norm)."
+        )
+    if group.first.twice:
+        told.append(
+            "These layers attend twice with the same weights, over two parts of the values; what "
+            "the model makes of the two outputs is not shown."
         )
     return [sentence for sentence in told if sentence]
 
@@ -412,11 +448,17 @@ def unread_groups(card: Card) -> list[str]:
     if not card.was_read:
         return []  # one and the same for all, and told above
     return [
-        f"{group_name(group)}. {_sentence(group.first.unread or '')}"
+        f"{group_name(group)}. {_reason(group)}"
         for group in card.groups
         if group.first.heads is None
     ]
 
 
-def _sentence(reason: str) -> str:
-    return f"{reason[:1].upper()}{reason[1:]}"
+def _reason(group: LayerGroup) -> str:
+    """Why a group was not read; what is said of one layer, said of each."""
+    reason = group.first.unread or ""
+    reason = f"{reason[:1].upper()}{reason[1:]}"
+    if len(group.layers) == 1:
+        return reason
+    reason = re.sub(r"^Its attention\b", "The attention of each", reason)
+    return re.sub(r"^It\b", "Each", reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,9 @@ class Card:
     model_type: str
     parameters: int
     d_model: int | None
+    d_models: Mapping[str, int]
     dtype: str
+    stored_dtype: str
     placement: str
     layers: tuple[LayerAnatomy, ...]
     groups: tuple[LayerGroup, ...]
@@ -88,7 +91,9 @@ def _card(
         model_type=model.card.model_type,
         parameters=model.card.parameters,
         d_model=model.card.d_model,
+        d_models=model.card.d_models,
         dtype=model.card.dtype,
+        stored_dtype=model.card.stored_dtype,
         placement=model.card.placement,
         layers=layers,
         groups=grouped(layers),

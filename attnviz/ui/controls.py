@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 UNFOLLOWED_D_K = 64  # where the playground stands while no head is on screen
 TEXT_HELP = "Type a sentence of your own; Ctrl + Enter reads it."
 MODEL_HELP = (
-    "Choose one, or type the name of a model on the Hugging Face hub, or the path of a folder."
+    "Choose one, or type the name of a model on the Hugging Face hub, or the path of a folder. "
+    "What you type replaces the name that stands there."
 )
 TARGET_HELP = "What the decoder reads. Empty: the model writes it itself."
 PICTURE_HELP = "A PNG or JPEG of your own; it is not kept in the link."
+# In front of a shown name, where it shows nothing: Streamlit takes the name on screen away from
+# what is pasted over it, and would make "-medium" of "gpt2-medium" over "gpt2".
+WORD_JOINER = "\u2060"
 MAX_UPLOAD = 5  # MB, as attnviz.pictures allows
 
 
@@ -43,26 +47,38 @@ def model_and_text() -> None:
     now = selected.current()
     titles = {entry.name: entry.title for entry in catalogue()}
     left, middle, right = st.columns([3, 3, 6])
-    _keep("model", now.model)
+    st.session_state["model"] = _model_held(now)
     _keep(_key("text"), now.text)
     left.selectbox(
         "Model",
         list(dict.fromkeys([*titles, now.model])),
-        format_func=lambda name: titles.get(name, name),
+        format_func=lambda name: f"{WORD_JOINER}{titles.get(name, name)}",
         key="model",
         accept_new_options=True,
         help=MODEL_HELP,
     )
     _examples(middle)
     right.text_area("Text", key=_key("text"), height=88, help=TEXT_HELP)
-    if len(st.session_state[_key("text")]) > LONGEST_IN_URL:
-        st.caption(f"A text of more than {LONGEST_IN_URL:,} characters is not kept in the link.")
+    _tell_if_not_in_link("text", st.session_state[_key("text")])
+
+
+def _model_held(now: Selection) -> str:
+    """What the model's field holds, without the sign in front of the name that it showed."""
+    held = st.session_state.get("model") or now.model
+    return held.strip(f"{WORD_JOINER} ") or now.model
+
+
+def _tell_if_not_in_link(called: str, text: str) -> None:
+    if len(text) > LONGEST_IN_URL:
+        st.caption(
+            f"A {called} of more than {LONGEST_IN_URL:,} characters is not kept in the link."
+        )
 
 
 def chosen() -> Selection:
     """The selection, with model and text as their fields have them now."""
     now = selected.current()
-    model = st.session_state.get("model") or now.model
+    model = _model_held(now)
     text = st.session_state.get(_key("text"), now.text)
     return now if (model, text) == (now.model, now.text) else _open(model, text)
 
@@ -74,6 +90,7 @@ def asked(needs: Needs) -> Asked:
     if needs.target:
         _keep("target", selected.current().target)
         target = st.text_input("Target text", key="target", help=TARGET_HELP)
+        _tell_if_not_in_link("target text", target)
         selected.change(target=target)
     own = _picture() if needs.picture else None
     now = selected.current()
@@ -217,11 +234,11 @@ def without_first(head: Head) -> Head:
 
 def hide_first(head: Head) -> None:
     """Explain a first token that takes much of the attention, and offer to take it out."""
-    hidden, sink = bool(selected.current().hide_first), head.first_share > heads.SINK
-    if not heads.can_hide_first(head) or not (sink or hidden):
+    hidden = bool(selected.current().hide_first)
+    if not heads.can_hide_first(head) or not (head.sink or hidden):
         return
     st.session_state.setdefault("hide_first", hidden)
-    if sink:
+    if head.sink:
         st.markdown(look.plain(sentences.sink(head)))
     hidden = st.toggle("Hide the first token and renormalise", key="hide_first")
     if hidden:
@@ -232,9 +249,12 @@ def hide_first(head: Head) -> None:
 def query(head: Head, place: DeltaGenerator) -> int:
     """Which query's row is looked at, by its position."""
     now, tokens = selected.current(), head.queries
-    position = _held(_key("query"), now.query)
+    from_link = _key("query") not in st.session_state and now.query is not None
+    position = asked_for = _held(_key("query"), now.query)
     if position not in tokens.index:
         position = opening_query(head, example_of(now.text))
+        if from_link:
+            st.warning(look.plain(sentences.no_such_query(head, asked_for, position)))
     st.session_state[_key("query")] = position
     place.selectbox(
         "Query: the token that looks",

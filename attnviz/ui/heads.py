@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from attnviz.capture import AttentionCall
 
-SINK = 0.3  # mean weight on the first token from which on it is called a sink
+SINK = 0.3  # mean weight on the first token from which on it is called a sink,
+SINK_TIMES_EVEN = 2  # where that is also so many times what even weights would give it
+ALIKE = 0.98  # entropy relative to uniform from which on a head is said to look everywhere alike
+LATER = "all but the first token"
+AVERAGED_OVER = {
+    "entropy, relative to uniform": "all that see several keys",
+    "weight on the first token": LATER,
+    "weight on the previous token": LATER,
+    "weight on itself": LATER,
+}
 
 
 @dataclass(frozen=True)
@@ -27,7 +36,9 @@ class Head:
     where the model offers no queries and keys as such. `n` counts the model's queries and keys,
     hidden ones too. Variances are within a row over the visible keys, of the plain q·k even
     where the model shortens q before; `nan` where no row sees two.
-    `first_share` is the mean weight on the first key. `sequences` is how many sequences one
+    `first_share` is the mean weight on the first key, of every later token where queries and
+    keys are the same; `first_even` is what even weights over the visible keys would give it.
+    `sequences` is how many sequences one
     run had, of which this is the first: a model may look within windows. `hidden` is True
     where the first token was taken out and the rows divided by what is left.
     """
@@ -51,6 +62,7 @@ class Head:
     score_variance: float | None
     logit_variance: float | None
     first_share: float
+    first_even: float
     cross: bool = False
     rotary: bool = False
     biased: bool = False
@@ -59,6 +71,23 @@ class Head:
     hidden: bool = False
     picture: Image | None = None
     grid: tuple[int, int] | None = None
+
+    @property
+    def sink(self) -> bool:
+        """Whether the first token takes much, and clearly more than even weights would give."""
+        return self.first_share > max(SINK, SINK_TIMES_EVEN * self.first_even)
+
+    @property
+    def evenness(self) -> float:
+        """Mean entropy of the rows relative to uniform; NaN where no row sees two keys."""
+        return _evenness(self.matrix, self.visible)
+
+    def alike(self, query: int | None = None) -> bool:
+        """Whether the head looks everywhere alike, and this query too."""
+        row = 1.0
+        if query is not None:
+            row = _evenness(self.matrix.loc[[query]], self.visible.loc[[query]])
+        return min(self.evenness, row) > ALIKE
 
 
 def head(asked: Asked, part: str, layer: int, index: int) -> Head:
@@ -120,6 +149,15 @@ def marks(head: Head | None) -> pd.DataFrame | None:
     return frames.head_marks(head.d_k, scores, logits)
 
 
+def _evenness(matrix: pd.DataFrame, visible: pd.DataFrame) -> float:
+    import torch
+
+    from attnviz.head_statistics import relative_entropy
+
+    weights, seen = torch.tensor(matrix.to_numpy()), torch.tensor(visible.to_numpy())
+    return float(relative_entropy(weights, seen))
+
+
 @st.cache_resource(max_entries=32, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
 def _head(asked: Asked, part: str, layer: int, index: int) -> Head:
     from attnviz import attention, frames
@@ -128,7 +166,9 @@ def _head(asked: Asked, part: str, layer: int, index: int) -> Head:
     call = reading.calls(part)[layer]
     weights, visible = attention.weights(call, index), _visible(call, index)
     cross, tokens = call.kind == "cross", reading.queries(call)
-    later = weights[:, 0] if cross else weights[1:, 0]
+    later = slice(0 if cross else 1, None)
+    even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
+    statistics = frames.head_statistics(weights, visible, of_a_text=_of_a_text(reading, call))
     score_variance, logit_variance = _variances(call, index, visible)
     return Head(
         title=reading.title,
@@ -146,10 +186,13 @@ def _head(asked: Asked, part: str, layer: int, index: int) -> Head:
         visible=frames.visible_matrix(visible),
         queries=frames.token_axis(tokens.labels, tokens.special),
         keys=frames.token_axis(reading.keys(call).labels, reading.keys(call).special),
-        statistics=frames.head_statistics(weights, visible, of_a_text=_of_a_text(reading, call)),
+        statistics=statistics.assign(
+            queries=[AVERAGED_OVER.get(name, "all") for name in statistics["statistic"]]
+        ),
         score_variance=score_variance,
         logit_variance=logit_variance,
-        first_share=float(later.mean()) if len(later) else 0.0,
+        first_share=float(weights[later, 0].nan_to_num().mean().nan_to_num()),
+        first_even=float(even[later, 0].mean().nan_to_num()),
         cross=cross,
         rotary=call.query_unrotated is not None,
         biased=call.bias is not None,

@@ -17,9 +17,12 @@ from attnviz.charts import theme
 if TYPE_CHECKING:
     import altair as alt
     import pandas as pd
+    from streamlit.elements.lib.column_types import ColumnConfig
 
     Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
 
+DIGITS = {"i": 4, "f": 10}  # characters of a number: -0.0000123 has most
+SHORT = 8  # characters
 APP = str(Path(__file__).parents[2] / "app.py")
 STYLE = f"""
 <style>
@@ -92,6 +95,32 @@ def numbers(title: str, table: pd.DataFrame, key: str, remark: str = "") -> None
     """The numbers of a chart as a table that can be read aloud and downloaded."""
     fold = st.expander(title, on_change="rerun", key=f"numbers_{key}")
     if fold.open:
-        fold.dataframe(table, hide_index=True, width="stretch")
+        fold.dataframe(table, hide_index=True, width="stretch", column_config=_columns(table))
         if remark:
             fold.caption(remark)
+
+
+def _columns(table: pd.DataFrame) -> dict[str, ColumnConfig]:
+    """Columns as wide as their names and three digits, those that name a row kept in view."""
+    names = table.columns[:2] if len(table.columns) > 3 else ()
+    return {
+        str(name): st.column_config.NumberColumn(
+            format="%.3g",
+            width=_width(str(name), DIGITS[table[name].dtype.kind]),
+            alignment="left",  # beside what it is called, and first in view
+            pinned=name in names,
+        )
+        if table[name].dtype.kind in DIGITS
+        else st.column_config.Column(width=_words(str(name), table[name]), pinned=name in names)
+        for name in table.columns
+    }
+
+
+def _words(name: str, words: pd.Series) -> int | None:
+    """A width for words that are all short; None leaves it to what they take."""
+    longest = max((len(str(word)) for word in words), default=0)
+    return _width(name, longest) if longest <= SHORT else None
+
+
+def _width(name: str, characters: int) -> int:
+    return 24 + 7 * max(len(name), characters)

@@ -49,7 +49,7 @@ class Asked:
     @property
     def key(self) -> tuple[str, ...]:
         """What tells one question from another, and a model from an older one of that name."""
-        own = sha256(self.own_picture).hexdigest() if self.own_picture else ""
+        own = "" if self.own_picture is None else sha256(self.own_picture).hexdigest()
         return (self.model, fingerprint(self.model), self.text, self.target, self.picture, own)
 
 
@@ -183,7 +183,7 @@ def _read(asked: Asked) -> Reading:
 def _image(asked: Asked) -> Image | None:
     from attnviz.pictures import opened
 
-    if asked.own_picture:
+    if asked.own_picture is not None:
         return opened(asked.own_picture)
     return DRAWINGS[asked.picture].draw() if asked.picture else None
 

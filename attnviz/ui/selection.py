@@ -51,6 +51,9 @@ class Selection:
         """Read a link; the second value has a sentence for each part that was not taken."""
         complaints: list[str] = []
         model = parameters.get("model", cls.model).strip()
+        if not model:
+            complaints.append(_not_taken("model", model, "the name or path of a model"))
+            model = cls.model
         taken: dict[str, Any] = {"model": model}
         taken["layer"], taken["head"] = OPENING.get(model, NOWHERE)
         taken |= {name: parameters[name] for name in ("text", "target") if name in parameters}
@@ -64,7 +67,8 @@ class Selection:
                 continue
             number = _whole_number(parameters[name])
             if number is None or not least <= number <= most:
-                wanted = f"a whole number from {least} to {most}"
+                numbers = f"a whole number from {least} to {most}"
+                wanted = "0 or 1" if (least, most) == (0, 1) else numbers
                 complaints.append(_not_taken(name, parameters[name], wanted))
             else:
                 taken[name] = number

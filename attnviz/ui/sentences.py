@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from itertools import groupby
 from math import isfinite, log10
 from typing import TYPE_CHECKING
@@ -28,28 +28,41 @@ PART_NAMES = {
 
 
 def word(tokens: pd.DataFrame, position: int) -> str:
-    """A token as one quotes it in a sentence."""
-    label = tokens["token"][position].strip("␣")
-    return f"“{label or '␣'}”"
+    """A token as one quotes it in a sentence, with its position where others look the same."""
+    labels = tokens["token"].str.strip("␣")
+    place = f" (position {position})" if (labels == labels[position]).sum() > 1 else ""
+    return f"“{labels[position] or '␣'}”{place}"
 
 
 def headline(head: Head, query: int) -> str:
     """Where the chosen query looks most."""
     row = head.matrix.loc[query]
     key, looking = int(row.idxmax()), word(head.queries, query)
+    most = weight(float(row[key]))
     rest = "what is left of its attention" if head.hidden else "its attention"
     if row[key] == 0:
         return f"{looking} looks at nothing{' else' if head.hidden else ''}"
-    return f"{looking} looks most at {word(head.keys, key)}: {weight(float(row[key]))} of {rest}"
+    if head.alike(query):
+        return f"{looking} looks everywhere alike: no token has more than {most} of {rest}"
+    return f"{looking} looks most at {word(head.keys, key)}: {most} of {rest}"
 
 
 def against_the_column(head: Head, query: int) -> str:
-    """The same key seen from all queries: a habit of the head, or a choice of this token."""
+    """The same key seen from all queries: a habit of the head, or a choice of this token.
+
+    "" where there is nothing to compare. The first token's own row is left out, as it is
+    where its share as a sink is told: often that row sees nothing else.
+    """
     key = int(head.matrix.loc[query].idxmax())
     seen = head.matrix[key][head.visible[key]]
+    first = key == head.keys.index[0] and not head.cross
+    seen = seen.drop(key, errors="ignore") if first else seen
+    if len(seen) < 2 or head.alike(query):
+        return ""
+    which = "later tokens" if first else "tokens"
     return (
-        f"{word(head.keys, key)} gets {weight(float(seen.mean()))} on average over all tokens that "
-        f"can see it ({len(seen):,}), so weigh the number against its column."
+        f"{word(head.keys, key)} gets {weight(float(seen.mean()))} on average over all {which} "
+        f"that can see it ({len(seen):,}), so weigh the number against its column."
     )
 
 
@@ -88,26 +101,29 @@ def head_caption(head: Head) -> str:
 
 def badge(head: Head) -> str:
     """How well the head was verified, with a tick only where recording changed nothing."""
+    equal = "exactly" if head.max_error == 0 else f"to {head.max_error:.0e}"
     if head.recording_difference != 0:
         return (
-            f"✗ not verified: recomputed to {head.max_error:.0e}, but recording changes the "
-            f"model's output by {head.recording_difference:.1g}"
+            f"✗ not verified: recomputed {equal}, but recording changes the model's output by "
+            f"{head.recording_difference:.1g}"
         )
     if head.precision != "float32":
         return (
-            f"✓ computed in {head.precision}, recomputed in float32, equal to "
-            f"{head.max_error:.0e}, recording changes its output by 0"
+            f"✓ computed in {head.precision}, recomputed in float32, equal {equal}, recording "
+            "changes its output by 0"
         )
-    return f"✓ equals the model to {head.max_error:.0e}, recording changes its output by 0"
+    return f"✓ equals the model {equal}, recording changes its output by 0"
 
 
 def sink(head: Head) -> str:
     """Why so much lies on the first token, or what hiding it does to the numbers."""
-    first = word(head.keys, 0)
+    whose = "all tokens that look" if head.cross else "all later tokens"
     return (
-        f"An attention sink: {first}, the first token, takes {weight(head.first_share)} of the "
-        "attention on average. A row must sum to 1 even where a head has nothing to say; it "
-        "then puts its weight where it does no harm (Xiao et al. 2023)."
+        f"An attention sink: {word(head.keys, 0)}, the first token, takes "
+        f"{weight(head.first_share)} of the attention, on average over {whose}; weights spread "
+        f"evenly over the keys they see would give it {weight(head.first_even)}. A row must sum "
+        "to 1 even where a head has nothing to say; it then puts its weight where it does no harm "
+        "(Xiao et al. 2023)."
     )
 
 
@@ -156,35 +172,55 @@ def sequences(head: Head) -> str:
     )
 
 
-def unread(layers: Iterable[UnreadLayer]) -> list[str]:
-    """Which layers show nothing, and why: one sentence for each reason."""
+def alike(head: Head) -> str:
+    """That a head prefers nothing, and what that means."""
+    return (
+        f"This head looks everywhere alike: the entropy of its rows is {head.evenness:.3f} of what "
+        "uniform weights have. That is what untrained or unused heads do."
+    )
+
+
+def unread(layers: Iterable[UnreadLayer], towers: Iterable[str] = ()) -> list[str]:
+    """Which layers show nothing, and why: one sentence for each reason.
+
+    The tower is named where the model has several; `towers` are those that show something.
+    """
     ordered = sorted(layers, key=lambda layer: (layer.tower, layer.reason, layer.layer))
-    towers = {layer.tower for layer in ordered}
+    several = len({*towers, *(layer.tower for layer in ordered)}) > 1
     told = []
     for (tower, reason), group in groupby(ordered, lambda layer: (layer.tower, layer.reason)):
         numbers = [layer.layer for layer in group]
-        where = f" ({tower})" if len(towers) > 1 else ""
+        which = layer_ranges(numbers)
+        which = f"{tower.capitalize()} {which.lower()}" if several else which
         verb, why = "has", reason
         if len(numbers) > 1:
-            verb, why = "have", re.sub("^It ", "Each ", reason)
-        told.append(f"{layer_ranges(numbers)}{where} {verb} nothing to show. {why}")
+            verb, why = "have", _of_several(reason)
+        told.append(f"{which} {verb} nothing to show. {why}")
     return told
+
+
+def _of_several(reason: str) -> str:
+    """The reason of one layer, said of several."""
+    return re.sub("^Its ", "Their ", re.sub("^It ", "Each ", reason))
 
 
 def remarks(reading: Reading) -> list[str]:
     """What a person should know of a reading before looking at a head."""
-    inputs = reading.inputs
-    told = unread(reading.capture.unread)
+    inputs, calls = reading.inputs, reading.capture.calls
+    told = unread(reading.capture.unread, [call.tower for call in calls])
     if inputs.target_by:
         told.append(target(inputs))
     if inputs.picture:
-        told.append(prepared(inputs))
+        names = {label for call in calls for label in reading.keys(call).labels}
+        told.append(prepared(inputs, names, any(len(call.value) > 1 for call in calls)))
     return told
 
 
 def about(head: Head, query: int) -> list[str]:
     """What a person should know of a head once it has been seen."""
     told = [position(head)]
+    if head.alike():
+        told.append(alike(head))
     if head.sequences > 1:
         told.append(sequences(head))
     if head.learned_sink and not head.hidden:
@@ -198,10 +234,25 @@ def why_not_there(reading: Reading, part: str, layer: int, head: int) -> str:
     unread = reading.unread(part).get(layer)
     if unread:
         return f"Layer {layer} has nothing to show. {unread.reason}"
-    heads = next(iter(calls.values())).heads
+    where = "in this model" if len(reading.parts) == 1 else f"in this part ({part}) of the model"
+    if layer in calls:
+        return f"There is no head {head} in layer {layer}: it has {_heads(calls[layer].heads)}."
+    shown, heads = layer_ranges(calls).lower(), max(call.heads for call in calls.values())
+    if head < heads:
+        return f"There is no layer {layer} {where}: it shows {shown}."
+    return f"There is no layer {layer}, head {head} {where}: it shows {shown}, and {_heads(heads)}."
+
+
+def _heads(count: int) -> str:
+    return f"heads 0 to {count - 1}" if count > 1 else "one head, 0"
+
+
+def no_such_query(head: Head, asked_for: int, shown: int) -> str:
+    """Why the row that a link asks for cannot be shown."""
+    index = head.queries.index
     return (
-        f"There is no layer {layer}, head {head} in this model: it shows "
-        f"{layer_ranges(calls).lower()}, and heads 0 to {heads - 1}."
+        f"There is no token {asked_for:,} that looks here: they are {index[0]} to {index[-1]}. "
+        f"Here is token {shown}, “{head.queries['token'][shown].strip('␣') or '␣'}”."
     )
 
 
@@ -228,8 +279,8 @@ def target(inputs: Inputs) -> str:
     return "The decoder reads this text, shifted by its start token."
 
 
-def prepared(inputs: Inputs) -> str:
-    """How the picture was made ready, and what its tokens are called."""
+def prepared(inputs: Inputs, names: Container[str], windows: bool) -> str:
+    """How the picture was made ready, and what its tokens are called, which have these names."""
     picture = inputs.picture
     if picture is None:
         return ""
@@ -240,10 +291,15 @@ def prepared(inputs: Inputs) -> str:
         if picture.own_processor
         else "by its configuration alone (size, and colours about 0.5), as its folder says no more"
     )
-    return (
-        f"The model sees {width} × {height} pixels, made ready {how}: {rows} × {columns} patches, "
-        "of which r2c5 is the one in row 2, column 5, both counted from 0."
-    )
+    last = f"r{rows - 1}c{columns - 1}"
+    seen = f"The model sees {width} × {height} pixels, made ready {how}: {rows} × {columns} patches"
+    if last in names:
+        return (
+            f"{seen}, of which {last} is the one in row {rows - 1}, column {columns - 1}, both "
+            "counted from 0."
+        )
+    whose = "those of the first window, numbered" if windows else "numbered"
+    return f"{seen}. Its tokens are {whose}."
 
 
 def overlay(head: Head, query: int) -> str:
@@ -277,13 +333,14 @@ def why_not_d_k(head: Head) -> str:
         return "This model offers no q and k as such, so there is no variance of theirs to show."
     if not (isfinite(head.score_variance) and isfinite(head.logit_variance)):
         return "No row of this text sees two keys, so this head has no variance within a row."
-    near = abs(head.score_variance / head.d_k - 1) < 0.1
-    relation = "close to" if near else "not"
+    relation, why = "not", "real queries and keys are neither independent nor of that length"
+    if abs(head.score_variance / head.d_k - 1) < 0.1:
+        relation, why = "close to", "nothing obliges a model to keep to that, but this head does"
     return (
         f"This head's scores have variance {figure(head.score_variance)} within a row, {relation} "
-        f"d_k = {head.d_k}: d_k is promised for independent entries of variance 1, and trained "
-        f"queries and keys are neither independent nor of that length. What enters the softmax, "
-        f"with the model's own scale and all else that it adds, has {figure(head.logit_variance)}."
+        f"d_k = {head.d_k}: d_k is promised for independent entries of variance 1; {why}. "
+        f"What enters the softmax, with the model's own scale and all else that it adds, has "
+        f"{figure(head.logit_variance)}."
     )
 
 
@@ -314,7 +371,7 @@ def curve_caption(pairs: int, seed: int, head: Head | None) -> str:
     line = f"synthetic: points measured on {pairs:,} pairs, lines predicted · seed {seed}"
     if head is None or head.d_k is None:
         return line
-    return f"{line} · real: ◇ {head.title}, {place(head)}, n = {size(head)}"
+    return f"{line} · real: ◆ ◇ {head.title}, {place(head)}, n = {size(head)}"
 
 
 def divisor_value(name: str, d_k: int) -> str:

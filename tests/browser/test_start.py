@@ -10,9 +10,11 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 import saved_models
+import tiny_models
 import torch
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, FloatRect, Page, expect
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from browser.visiting import (
     Scheme,
@@ -121,7 +123,8 @@ def test_the_playground_is_drawn(visitor: Visitor) -> None:
     curve = charts.and_(page.get_by_label("Variance of the logits against d_k"))
     said = {word.text for word in words(curve)}
     assert {"÷ 1", "÷ √d_k", "÷ d_k", "÷ d_k²"} <= said
-    assert {"this head’s scores", "this head’s logits"} <= said
+    assert any(name.startswith("◆ this head’s scores: ") for name in said)
+    assert any(name.startswith("◇ this head’s logits: ") for name in said)
 
 
 def test_the_browser_asks_nobody_but_the_server(visitor: Visitor) -> None:
@@ -290,6 +293,13 @@ def expect_largest(page: Page, weights: torch.Tensor) -> None:
 # --- models of every kind
 
 
+def narrow() -> GPT2LMHeadModel:
+    """A model whose d_k is 2, at the left end of the variance curve."""
+    sizes = {"n_embd": 10, "n_head": 5, "n_layer": 1, "n_positions": 97}
+    config = GPT2Config(vocab_size=tiny_models.VOCABULARY, bos_token_id=1, eos_token_id=2, **sizes)
+    return tiny_models.spread(GPT2LMHeadModel(config))
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Tiny models that a visitor opens by their path."""
@@ -297,8 +307,74 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {
         "bart": saved_models.save(root / "bart", "bart"),
         "vit": saved_models.save(root / "vit", "vit", text=False),
+        "vit_again": saved_models.save(root / "vit-again", "vit", text=False),
+        "narrow": saved_models.save(root / "narrow", narrow()),
         "jamba": saved_models.save(root / "jamba", "jamba"),
     }
+
+
+def test_a_name_pasted_over_its_beginning_is_taken_whole(
+    visitor: Visitor, folders: dict[str, str]
+) -> None:
+    """Streamlit takes the label that stands in the field away from a text that begins with it."""
+    short, longer = folders["vit"], folders["vit_again"]
+    assert longer.startswith(short)
+    page = drawn(visitor, f"?model={short}")
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    field = page.get_by_role("combobox", name="Model")
+    for name in (longer, short):
+        field.click()
+        field.press("Control+a")
+        page.evaluate("text => navigator.clipboard.writeText(text)", name)
+        field.press("Control+v")
+        expect(page.get_by_role("option").first).to_have_text(f"Add: {name}")
+        field.press("Enter")
+        expect(page).to_have_url(re.compile(f"model={quote(name, safe='')}(&|$)"))
+        wait_until_drawn(page)
+        expect(page.get_by_test_id("stAlert")).to_have_count(0)
+
+
+def test_a_name_that_is_shortened_by_hand_is_taken(
+    visitor: Visitor, folders: dict[str, str]
+) -> None:
+    short, longer = folders["vit"], folders["vit_again"]
+    page = drawn(visitor, f"?model={longer}")
+    field = page.get_by_role("combobox", name="Model")
+    field.click()
+    field.press("End")
+    for _ in range(len(longer) - len(short)):
+        field.press("Backspace")
+    field.press("Enter")
+    expect(page).to_have_url(re.compile(f"model={quote(short, safe='')}(&|$)"))
+    wait_until_drawn(page)
+    expect(page.get_by_test_id("stAlert")).to_have_count(0)
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_words_of_the_curve_lie_on_each_other(
+    visitor: Visitor, folders: dict[str, str], width: int
+) -> None:
+    page = drawn(visitor, f"?model={folders['narrow']}&text=the+cat+sat+on+the+mat", width)
+    curve = page.locator("[data-testid=stVegaLiteChart][aria-label^='Variance of the logits']")
+    expect(curve.get_by_text("this head’s scores")).to_be_visible()
+    boxes = [box for word in curve.locator("svg text").all() if (box := word.bounding_box())]
+    points = [
+        box for mark in curve.locator(".mark-symbol path").all() if (box := mark.bounding_box())
+    ]
+    assert len(points) > 40
+    named = [box for box in boxes if box["width"] > 100]
+    assert len(named) == 2
+    for box in named:
+        others = [other for other in [*boxes, *points] if other is not box]
+        assert [other for other in others if overlap(box, other)] == []
+
+
+def overlap(one: FloatRect, other: FloatRect) -> bool:
+    """Whether two boxes share more than a pixel each way."""
+    return all(
+        min(one[at] + one[size], other[at] + other[size]) - max(one[at], other[at]) > 1
+        for at, size in (("x", "width"), ("y", "height"))
+    )
 
 
 @pytest.mark.parametrize("width", [1400, 390])
@@ -387,10 +463,10 @@ def test_an_action_right_after_an_example_does_not_undo_it(visitor: Visitor) -> 
     button.dispatch_event("click")
     expect(page.get_by_role("textbox", name="Text")).to_have_value(re.compile("^seven wolf door"))
     expect(page.get_by_text("seed 8").first).to_be_visible()
-    expect(headline(page)).to_contain_text("“door” looks most at “gold”")
+    expect(headline(page)).to_contain_text("“door” (position 11) looks most at “gold” (position 4)")
     page.wait_for_timeout(1500)  # whatever is still on its way
     expect(page.get_by_role("textbox", name="Text")).to_have_value(re.compile("^seven wolf door"))
-    expect(headline(page)).to_contain_text("“door” looks most at “gold”")
+    expect(headline(page)).to_contain_text("“door” (position 11) looks most at “gold” (position 4)")
     assert "seven" in page.url
 
 

@@ -55,6 +55,16 @@ def test_real_head_is_a_diamond_at_its_d_k_and_variance():
     assert diamond["mark"]["stroke"] == theme.REAL
 
 
+def test_the_marks_of_a_head_are_named_with_their_variance():
+    svg = vl_convert.vegalite_to_svg(playground.variance_curve(CURVE, MARKS).to_dict())
+    for name in ("◆ this head’s scores: 86<", "◇ this head’s logits: 2.7<"):
+        assert name in svg
+    large = frames.head_marks(4, 12_345.6, 0.00123)
+    svg = vl_convert.vegalite_to_svg(playground.variance_curve(CURVE, large).to_dict())
+    for name in ("scores: 12,346<", "logits: 0.0012<"):
+        assert name in svg
+
+
 def test_curve_without_a_head_has_no_diamond():
     assert all(
         x["mark"].get("shape") is None for x in layers(playground.variance_curve(CURVE, None))

@@ -59,7 +59,9 @@ def card(*layers: LayerAnatomy, **changes) -> Card:
         "model_type": "llama",
         "parameters": 124_439_808,
         "d_model": 768,
+        "d_models": {},
         "dtype": "bfloat16",
+        "stored_dtype": "bfloat16",
         "placement": "memory",
         "layers": layers,
         "groups": grouped(layers),
@@ -83,7 +85,8 @@ def test_the_model_in_a_sentence():
     assert "2 of its 3 layers were read" in sentences.what_it_is(
         card(layer(0), layer(1), unread(2))
     )
-    assert "None of its 2 layers" in sentences.what_it_is(card(unread(0), unread(1)))
+    assert "1 of its 2 layers was read" in sentences.what_it_is(card(layer(0), unread(1)))
+    assert "None of its 2 layers was read here." in sentences.what_it_is(card(unread(0), unread(1)))
     assert "An encoder and a decoder" in sentences.what_it_is(card(layer(tower="encoder"), layer()))
     assert "in 2 GPUs and disk." in sentences.what_it_is(card(layer(), placement="2 GPUs and disk"))
 
@@ -163,6 +166,7 @@ def test_numbers_of_layers_in_brief(layers: list[int], told: str):
     [
         (layer(4), "decoder, layer 4"),
         (layer(4, reach="local", window=512), "decoder, layer 4 (a window of 512)"),
+        (layer(4, "vision", reach="local", window=9, tiled=True), "vision, layer 4 (tiles of 9)"),
         (layer(4, reach="chunked", window=64), "decoder, layer 4 (a chunk of 64)"),
         (layer(4, kind="cross"), "decoder, cross-attention, layer 4"),
         (unread(4), "decoder, layer 4 (linear attention)"),
@@ -181,7 +185,8 @@ def test_the_name_of_a_group(one: LayerAnatomy, told: str):
         (layer(kind="cross"), "all tokens of the source"),
         (layer(reach="local", window=5), "a window of 5: itself and 4 before it"),
         (layer(reach="local", window=5, heads=heads(causal=False)), "a window of 5 around it"),
-        (layer(reach="chunked", window=64), "the earlier tokens of its chunk of 64"),
+        (layer(reach="chunked", window=64), "itself and the earlier tokens of its chunk of 64"),
+        (layer(reach="local", window=9, tiled=True), "the 9 patches of its own tile"),
     ],
 )
 def test_what_a_token_sees(one: LayerAnatomy, told: str):
@@ -257,6 +262,11 @@ def test_cap_sinks_and_norm_are_remarked():
     assert "QK-norm" in told[2]
 
 
+def test_attending_twice_is_remarked():
+    (told,) = sentences.remarks(group(layer(twice=True)))
+    assert "twice with the same weights" in told
+
+
 def test_a_scale_beside_the_usual_one_is_shown_with_it():
     assert sentences.scale(heads(scale=Scale("1", 1.0))) == "1, not 1/√64 = 0.125"
     assert (
@@ -274,9 +284,65 @@ def test_the_caption_has_its_parts_in_order():
 
 def test_each_group_that_was_not_read_has_its_reason():
     told = sentences.unread_groups(card(layer(0), unread(1), unread(2)))
-    assert told == ["decoder, layers 1 and 2 (linear attention). It has none."]
+    assert told == ["decoder, layers 1 and 2 (linear attention). Each has none."]
     whole = card(unread(0), recording_difference=None)
     assert sentences.unread_groups(whole) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "of_one", "of_several"),
+    [
+        ("It carries a state.", "It carries a state.", "Each carries a state."),
+        ("its attention runs.", "Its attention runs.", "The attention of each runs."),
+        ("Attention differs.", "Attention differs.", "Attention differs."),
+    ],
+)
+def test_what_is_said_of_one_layer_is_said_of_each(reason: str, of_one: str, of_several: str):
+    for count, told in ((1, of_one), (2, of_several)):
+        layers = [replace(unread(number), unread=reason) for number in range(1, count + 1)]
+        (shown,) = sentences.unread_groups(card(layer(0), *layers))
+        assert shown.endswith(f"(linear attention). {told}")
+
+
+def test_of_an_unread_layer_the_reason_tells_what_it_sees():
+    assert sentences.group_row(group(unread(2, None)))[1] == "told below"
+
+
+@pytest.mark.parametrize(
+    ("towers", "told"),
+    [
+        (["vision", "text"], "An encoder of pictures and an encoder of text of"),
+        (["vision", "decoder"], "An encoder of pictures and a decoder of"),
+        (["audio", "decoder"], "An encoder of sound and a decoder of"),
+        (["audio", "vision", "decoder"],
+         "An encoder of sound, an encoder of pictures and a decoder of"),
+    ],
+)  # fmt: skip
+def test_every_tower_is_named(towers: list[str], told: str):
+    layers = [layer(0, tower) for tower in towers]
+    assert sentences.what_it_is(card(*layers)).startswith(told)
+
+
+def test_parts_of_different_width_have_each_their_own():
+    clip = card(layer(), d_model=55, d_models={"vision": 42, "text": 55})
+    assert dict(sentences.key_figures(clip))["d_model"] == "42 vision, 55 text"
+    alike = card(layer(), d_model=55, d_models={"encoder": 55, "decoder": 55})
+    assert dict(sentences.key_figures(alike))["d_model"] == "55"
+
+
+def test_the_precision_of_the_file_is_told_where_it_is_another():
+    widened = card(layer(), dtype="float32", stored_dtype="bfloat16")
+    told = dict(sentences.key_figures(widened))
+    assert told["weights in"] == "float32, stored in bfloat16"
+    assert dict(sentences.key_figures(card(layer())))["weights in"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("rotated", "told"),
+    [(5, "rotary: 5 of the 64"), (64, "rotary: queries"), (None, "rotary: queries")],
+)
+def test_dimensions_that_do_not_turn_are_told(rotated: int | None, told: str):
+    assert sentences.position(heads(rotated=rotated)).startswith(told)
 
 
 def test_the_rows_of_the_groups_fit_their_columns():

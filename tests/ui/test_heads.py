@@ -39,7 +39,7 @@ def test_the_terms_of_a_row_add_up_to_its_logits_and_weights(
     question = asked(tmp_path, family, target="the king was tired")
     shown = head(question, part, 1, 2)
     table = row(question, shown, 3)
-    assert list(table.columns) == ["key", "token", *terms, "weight"]
+    assert list(table.columns) == ["key", "token", "weight", "logit", *terms[:-1]]
     added = table["score"] * table["scale"]
     for term in ("soft cap", "bias"):
         added += table.get(term, 0.0)
@@ -68,6 +68,33 @@ def test_cross_attention_is_the_models_own(tmp_path: Path):
     assert shown.n == shown.matrix.shape == (5, 11)
     assert shown.cross
     assert shown.first_share == pytest.approx(float(shown.matrix[0].mean()))
+    assert shown.first_even == pytest.approx(1 / 11)
+
+
+def test_even_weights_on_the_first_token_are_those_of_later_tokens(tmp_path: Path):
+    shown = head(asked(tmp_path, "gpt2"), "decoder", 0, 0)
+    assert shown.first_even == pytest.approx(np.mean([1 / keys for keys in range(2, 12)]))
+    assert shown.first_share == pytest.approx(float(shown.matrix[0].iloc[1:].mean()))
+
+
+def test_each_statistic_says_over_which_queries_it_is_averaged(tmp_path: Path):
+    shown = head(asked(tmp_path, "gpt2"), "decoder", 1, 2)
+    table = shown.statistics.set_index("statistic")
+    later = table[table["queries"] == "all but the first token"]["mean over queries"]
+    matrix = shown.matrix.to_numpy()
+    assert later.to_dict() == pytest.approx(
+        {
+            "weight on the first token": matrix[1:, 0].mean(),
+            "weight on the previous token": np.diagonal(matrix, -1).mean(),
+            "weight on itself": np.diagonal(matrix)[1:].mean(),
+        },
+        rel=1e-5,
+    )
+    whole = table[table["queries"] == "all"]["mean over queries"]
+    entropies = -(matrix * np.log(np.where(matrix > 0, matrix, 1))).sum(1)
+    assert whole["effective number of keys"] == pytest.approx(np.exp(entropies).mean(), rel=1e-5)
+    assert table["queries"]["entropy, relative to uniform"] == "all that see several keys"
+    assert shown.evenness == pytest.approx((entropies[1:] / np.log(range(2, 12))).mean(), rel=1e-5)
 
 
 def test_a_hybrid_keeps_true_layer_numbers(tmp_path: Path):

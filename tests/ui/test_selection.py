@@ -64,5 +64,18 @@ def test_a_long_text_stays_out_of_the_link():
     assert "target" not in Selection(target="a" * (LONGEST_IN_URL + 1)).parameters()
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_model_is_the_usual_one(empty: str):
+    chosen, (complaint,) = Selection.parse({"model": empty})
+    assert chosen == Selection()
+    assert "model = '', which is not the name or path of a model" in complaint
+
+
+def test_what_is_wanted_is_said_as_one_says_it():
+    _, told = Selection.parse({"hide_first": "maybe", "n": "1"})
+    assert "which is not 0 or 1;" in told[0]
+    assert "which is not a whole number from 2 to 512;" in told[1]
+
+
 def test_unknown_parts_are_ignored():
     assert Selection.parse({"utm_source": "mail"}) == (Selection(), ())

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from PIL import Image
 
 from attnviz.capture import UnreadLayer
+from attnviz.inputs import Inputs
+from attnviz.pictures import Picture
 from attnviz.ui import sentences
 from attnviz.ui.draws import Draw
 from attnviz.ui.heads import Head, without_first
@@ -42,12 +47,70 @@ def head(**changes) -> Head:
         "score_variance": 86.4,
         "logit_variance": 2.7,
         "first_share": 0.3,
+        "first_even": 0.417,
     }
     return Head(**(fields | changes))
 
 
 def test_headline_names_query_key_and_weight():
     assert sentences.headline(head(), 2) == "“it” looks most at “cat”: 0.70 of its attention"
+
+
+def test_equal_words_are_told_apart_by_position():
+    twice = axis("the", "␣cat", "␣the")
+    told = sentences.headline(head(queries=twice, keys=twice), 1)
+    assert told.startswith("“cat” looks most at “cat”: 0.60")
+    matrix = head().matrix.iloc[:, [1, 0, 2]].set_axis(range(3), axis=1)
+    told = sentences.headline(head(queries=twice, keys=twice, matrix=matrix), 2)
+    assert told.startswith("“the” (position 2) looks most at “the” (position 0): 0.70")
+
+
+def test_the_first_tokens_own_row_is_left_out_of_its_column():
+    """As in the share of a sink: that row sees nothing else."""
+    matrix = pd.DataFrame([[1.0, 0.0, 0.0], [0.8, 0.2, 0.0], [0.6, 0.3, 0.1]])
+    told = sentences.against_the_column(head(matrix=matrix), 2)
+    assert "“<|bos|>” gets 0.70 on average over all later tokens that can see it (2)" in told
+
+
+def test_a_column_of_one_row_is_no_measure():
+    matrix = pd.DataFrame([[1.0, 0.0, 0.0], [0.4, 0.6, 0.0], [0.2, 0.1, 0.7]])
+    assert sentences.against_the_column(head(matrix=matrix), 2) == ""
+    assert sentences.against_the_column(head(), 2) != ""
+
+
+def even(last: tuple[float, ...] = (1 / 3, 1 / 3, 1 / 3)) -> Head:
+    return head(matrix=pd.DataFrame([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], list(last)]))
+
+
+def test_a_head_that_looks_everywhere_alike_prefers_nothing():
+    assert sentences.headline(even(), 2) == (
+        "“it” looks everywhere alike: no token has more than 0.33 of its attention"
+    )
+    assert sentences.against_the_column(even(), 2) == ""
+    (told,) = sentences.about(even(), 2)
+    assert "the entropy of its rows is 1.000 of what uniform weights have" in told
+    assert "untrained or unused" in told
+
+
+def test_evenness_is_the_mean_entropy_of_rows_that_see_several():
+    two = -(0.4 * math.log(0.4) + 0.6 * math.log(0.6)) / math.log(2)
+    three = -(0.2 * math.log(0.2) + 0.7 * math.log(0.7) + 0.1 * math.log(0.1)) / math.log(3)
+    assert head().evenness == pytest.approx((two + three) / 2)
+    assert sentences.about(head(), 2) == []
+    alone = head(matrix=head().matrix.iloc[:1, :1], visible=head().visible.iloc[:1, :1])
+    assert not alone.alike()
+
+
+def test_a_row_with_a_preference_keeps_its_headline_in_an_even_head():
+    tokens = axis(*"abcdefghijklmnopqrstuvwxyz")
+    matrix = pd.DataFrame(np.full((26, 26), 1 / 26))
+    matrix.loc[25] = [0.5, *[0.02] * 25]
+    seen = head(
+        queries=tokens, keys=tokens, matrix=matrix, visible=matrix.notna(), n=(26, 26), cross=True
+    )
+    assert seen.alike()
+    assert "looks most at “a”: 0.50" in sentences.headline(seen, 25)
+    assert "looks everywhere alike" in sentences.headline(seen, 24)
 
 
 def test_column_is_averaged_over_those_that_see_it():
@@ -69,6 +132,13 @@ def test_small_weights_keep_two_digits():
         "0.0023",
         "0.00",
     ]
+
+
+def test_no_difference_is_called_exact():
+    assert "equals the model exactly," in sentences.badge(head(max_error=0.0))
+    assert "equals the model to 2e-07," in sentences.badge(head())
+    assert "equal exactly," in sentences.badge(head(max_error=0.0, precision="float16"))
+    assert "recomputed exactly," in sentences.badge(head(max_error=0.0, recording_difference=1.0))
 
 
 def test_no_tick_where_recording_changes_the_model():
@@ -93,8 +163,13 @@ def test_caption_has_its_parts_in_order():
 
 
 def test_variance_is_compared_with_d_k():
-    assert "variance 86 within a row, not d_k = 32" in sentences.why_not_d_k(head())
-    assert "close to d_k = 32" in sentences.why_not_d_k(head(score_variance=31.0))
+    apart = sentences.why_not_d_k(head())
+    assert "variance 86 within a row, not d_k = 32" in apart
+    assert "neither independent" in apart
+    near = sentences.why_not_d_k(head(score_variance=31.0))
+    assert "close to d_k = 32" in near
+    assert "neither" not in near
+    assert not any("trained" in told for told in (apart, near))
     assert "no variance" in sentences.why_not_d_k(head(score_variance=math.nan))
 
 
@@ -165,10 +240,43 @@ def test_layers_that_show_nothing_are_told_by_their_reason():
 def test_layers_of_two_towers_are_told_apart():
     told = sentences.unread([layer(0, "It is odd.", "text"), layer(0, "It is odd.", "vision")])
     assert told == [
-        "Layer 0 (text) has nothing to show. It is odd.",
-        "Layer 0 (vision) has nothing to show. It is odd.",
+        "Text layer 0 has nothing to show. It is odd.",
+        "Vision layer 0 has nothing to show. It is odd.",
     ]
     assert sentences.unread([]) == []
+
+
+def test_a_tower_is_named_where_another_was_read():
+    blocks = [layer(number, "Its attention runs in blocks.", "encoder") for number in range(3)]
+    told = "ayers 0 to 2 have nothing to show. Their attention runs in blocks."
+    assert sentences.unread(blocks, ["decoder"]) == [f"Encoder l{told}"]
+    assert sentences.unread(blocks, ["encoder"]) == [f"L{told}"]
+
+
+def picture_of(rows: int, columns: int) -> Inputs:
+    pixels = torch.zeros(1, 3, 7 * rows, 7 * columns)
+    seen = Image.new("RGB", (7 * columns, 7 * rows))
+    return Inputs({}, None, picture=Picture(pixels, seen, (7, 7), own_processor=True))
+
+
+def test_the_patch_that_is_named_is_there():
+    inputs = picture_of(3, 4)
+    told = sentences.prepared(inputs, ["[CLS]", "r0c0", "r2c3"], windows=False)
+    assert "28 × 21 pixels" in told
+    assert "3 × 4 patches, of which r2c3 is the one in row 2, column 3" in told
+
+
+def test_tokens_without_names_are_said_to_be_numbered():
+    told = sentences.prepared(picture_of(3, 4), ["0", "1"], windows=True)
+    assert told.endswith("3 × 4 patches. Its tokens are those of the first window, numbered.")
+    told = sentences.prepared(picture_of(3, 4), ["0", "1"], windows=False)
+    assert told.endswith("3 × 4 patches. Its tokens are numbered.")
+
+
+def test_a_token_that_does_not_look_is_told():
+    assert sentences.no_such_query(head(), 99_999, 2) == (
+        "There is no token 99,999 that looks here: they are 0 to 2. Here is token 2, “it”."
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,6 +307,9 @@ def test_cross_attention_quotes_queries_from_the_target_and_keys_from_the_source
     )
     assert sentences.headline(across, 1) == "“the” looks most at “roi”: 0.80 of its attention"
     assert "“roi” gets 0.55 on average" in sentences.against_the_column(across, 1)
+    first = replace(across, matrix=pd.DataFrame([[0.5, 0.3, 0.2], [0.8, 0.1, 0.1]]))
+    told = sentences.against_the_column(first, 1)
+    assert "“le” gets 0.65 on average over all tokens that can see it (2)" in told
 
 
 def test_half_precision_is_told_in_the_badge():
@@ -226,8 +337,10 @@ def test_rotation_and_bias_are_two_things_each_told_where_it_is():
 
 
 def test_a_sink_is_explained_with_its_share():
-    told = sentences.sink(head(first_share=0.41))
+    told = sentences.sink(head(first_share=0.41, first_even=0.19))
     assert "“<|bos|>”, the first token, takes 0.41" in told
+    assert "on average over all later tokens" in told
+    assert "would give it 0.19" in told
     assert "Xiao et al. 2023" in told
 
 
@@ -237,7 +350,15 @@ def test_a_hidden_first_token_changes_headline_and_caption():
         "“it” looks most at “cat”: 0.88 of what is left of its attention"
     )
     assert "first token hidden, rows renormalised" in sentences.head_caption(hidden)
-    assert "“cat” gets 0.94 on average" in sentences.against_the_column(hidden, 2)
+    assert sentences.against_the_column(hidden, 2) == ""  # one later token is left
+
+
+@pytest.mark.parametrize(
+    ("share", "even", "sink"),
+    [(0.41, 0.19, True), (0.41, 0.21, False), (0.29, 0.01, False), (0.42, 0.417, False)],
+)
+def test_a_sink_takes_much_and_twice_what_even_weights_give(share: float, even: float, sink: bool):
+    assert head(first_share=share, first_even=even).sink is sink
 
 
 def test_a_learned_sink_takes_what_is_missing_of_the_row():
