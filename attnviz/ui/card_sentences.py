@@ -58,7 +58,10 @@ def what_it_is(card: Card) -> str:
     read = sum(layer.heads is not None for layer in card.layers)
     size = f"{kind} of the family {card.model_type} with {count(card.parameters)} parameters"
     where = "" if card.placement == "memory" else f" Its weights are in {card.placement}."
-    return f"{size[0].upper()}{size[1:]}. {_how_many_read(card, read)}{where}"
+    same = card.stored_dtype in ("", card.dtype)
+    kept = "" if same else f" They are stored in {card.stored_dtype} and run in {card.dtype}."
+    kept = kept if where else kept.replace("They", "Its weights")
+    return f"{size[0].upper()}{size[1:]}. {_how_many_read(card, read)}{where}{kept}"
 
 
 def _how_many_read(card: Card, read: int) -> str:
@@ -80,12 +83,6 @@ def _d_model(card: Card) -> str:
     return "not stated" if card.d_model is None else f"{card.d_model:,}"
 
 
-def _weights_in(card: Card) -> str:
-    """The precision that the model runs in, and that of its file where it is another."""
-    same = card.stored_dtype in ("", card.dtype)
-    return card.dtype if same else f"{card.dtype}, stored in {card.stored_dtype}"
-
-
 def key_figures(card: Card) -> list[tuple[str, str]]:
     """The model's sizes, each with its name."""
     read = [layer for layer in card.layers if layer.heads]
@@ -94,7 +91,7 @@ def key_figures(card: Card) -> list[tuple[str, str]]:
         ("parameters", count(card.parameters)),
         ("d_model", _d_model(card)),
         ("layers read", f"{len(read)} of {len(card.layers)}"),
-        ("weights in", _weights_in(card)),
+        ("run in", card.dtype),
     ]
     return [*figures, ("equals the model to", small(max(errors)))] if errors else figures
 
@@ -120,7 +117,8 @@ def verification(card: Card) -> str:
         f"Of each layer, {card.rows_checked} rows of every head (all, where there are fewer) were "
         f"computed again in float32 from what was read, and compared with the layer's own output, "
         f"which the model computes in {card.dtype}. A layer that differs by more than "
-        f"{card.tolerance:.0e} of its largest output is not shown. {_effect_of_watching(card)}"
+        f"{card.tolerance:.0e} of the values that it mixes is not shown. "
+        f"{_effect_of_watching(card)}"
     )
 
 

@@ -22,8 +22,8 @@ class Card:
     """A model, and what was read of its layers on one input.
 
     Of a model that could not be read the layers are what its configuration says of them, and
-    `recording_difference` is None. `tolerance` is the
-    difference, relative to a layer's largest output, beyond which a layer is not shown.
+    `recording_difference` is None. `tolerance` is the difference, relative to the largest of the
+    values that a layer mixes, beyond which it is not shown.
     """
 
     title: str

@@ -332,9 +332,10 @@ def test_parts_of_different_width_have_each_their_own():
 
 def test_the_precision_of_the_file_is_told_where_it_is_another():
     widened = card(layer(), dtype="float32", stored_dtype="bfloat16")
-    told = dict(sentences.key_figures(widened))
-    assert told["weights in"] == "float32, stored in bfloat16"
-    assert dict(sentences.key_figures(card(layer())))["weights in"] == "bfloat16"
+    assert dict(sentences.key_figures(widened))["run in"] == "float32"
+    told = "Its weights are stored in bfloat16 and run in float32."
+    assert sentences.what_it_is(widened).endswith(told)
+    assert "stored" not in sentences.what_it_is(card(layer()))
 
 
 @pytest.mark.parametrize(
