@@ -254,5 +254,10 @@ def _chosen_row(row: int, size: tuple[int, int]) -> alt.Chart:
     return (
         alt.Chart(ends)
         .mark_rect(filled=False, stroke=theme.REAL, strokeWidth=3, tooltip=None)
-        .encode(x="left:Q", x2="right", y="top:Q", y2="bottom")
+        .encode(
+            x=alt.X("left:Q").scale(domain=[0, size[1]], nice=False),
+            x2="right",
+            y=alt.Y("top:Q").scale(domain=[size[0], 0], nice=False),
+            y2="bottom",
+        )
     )
