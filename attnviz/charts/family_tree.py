@@ -8,12 +8,14 @@ import altair as alt
 import pandas as pd
 
 from attnviz.charts import theme
+from attnviz.charts.in_turn import in_turn
 
 FEWEST = 8  # heads that the width has room for at least
 HEIGHT = 300  # px, axes included
 LARGEST, SMALLEST = 260, 30  # px² of one mark
 
 
+@in_turn
 def family_tree(tree: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     """Draw a `family_tree`: circles for query heads, squares for key and value heads."""
     placed = tree.assign(top=1, bottom=0)

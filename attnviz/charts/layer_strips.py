@@ -6,6 +6,7 @@ import altair as alt
 import pandas as pd
 
 from attnviz.charts import theme
+from attnviz.charts.in_turn import in_turn
 
 FEWEST = 12  # layers that the width has room for at least: two layers are no two walls
 STRIP, AXIS = 80, 90  # px of height for one tower, its name included, and for the axis below
@@ -13,6 +14,7 @@ BAR = 0.52  # part of a strip that a full mark takes
 GAP = 0.08  # part of a layer's width, on either side
 
 
+@in_turn
 def layer_strips(marks: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
     """Draw `layer_marks`: towers one below the other, layers from left to right.
 

@@ -18,11 +18,13 @@ from jaxtyping import Float, UInt8
 from PIL import Image
 
 from attnviz.charts import theme
+from attnviz.charts.in_turn import in_turn
 
 LABEL_LIMIT = 110  # px of a token's label
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
+@in_turn
 def weight_picture(
     matrix: pd.DataFrame,
     queries: pd.DataFrame,
@@ -65,6 +67,7 @@ def weight_picture(
     )
 
 
+@in_turn
 def weight_scale(top: float) -> alt.Chart:
     """The colour scale of a picture, from 0 to its largest weight, written at both ends."""
     ramp = {"left": 0, "right": top, "picture": _png_url(np.linspace(0, top, 256)[None])}

@@ -11,10 +11,12 @@ import pandas as pd
 from PIL import Image, ImageOps
 
 from attnviz.charts import theme
+from attnviz.charts.in_turn import in_turn
 
 OPACITY = 0.6  # of a patch's colour; the picture shows through
 
 
+@in_turn
 def patch_overlay(
     picture: Image.Image,
     patches: pd.DataFrame,

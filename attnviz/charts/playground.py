@@ -8,6 +8,7 @@ import altair as alt
 import pandas as pd
 
 from attnviz.charts import theme
+from attnviz.charts.in_turn import in_turn
 
 POWERS = {1e-9: "10⁻⁹", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 1: "1", 1e3: "10³"}
 CORNER = {"scores": ("◆", 30), "logits": ("◇", 12)}  # sign, and px above the axis of d_k
@@ -18,6 +19,7 @@ QUANTITY_COLOURS = {
 }
 
 
+@in_turn
 def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart | alt.FacetChart:
     """Measured density (bars) and predicted normal density (line) of one quantity.
 
@@ -53,6 +55,7 @@ def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart | alt.F
     return alt.layer(bars, line).properties(height=theme.SMALL_HEIGHT)
 
 
+@in_turn
 def variance_curve(
     curve: pd.DataFrame, marks: pd.DataFrame | None
 ) -> alt.LayerChart | alt.FacetChart:
@@ -151,6 +154,7 @@ def _named(marks: pd.DataFrame, quantity: str, place: tuple[str, int]) -> alt.Ch
     )
 
 
+@in_turn
 def softmax_row(row: pd.DataFrame) -> alt.Chart:
     """The weights of one draw under one divisor, on a scale from 0 to 1."""
     return (
