@@ -157,29 +157,16 @@ def outline(model: PreTrainedModel, reason: str) -> tuple[LayerAnatomy, ...]:
     """What is known of the layers of a model that cannot be read, for this reason."""
     layers = [
         _unread(model, UnreadLayer(number, _tower(model, path), f"{path}.{number}", reason))
-        for path, stack in _stacks(model)
+        for path, stack in families.layer_stacks(model)
         for number in range(len(stack))
     ]
     return tuple(sorted(layers, key=lambda layer: layer.tower == "decoder"))
 
 
-def _stacks(model: PreTrainedModel) -> list[tuple[str, nn.ModuleList]]:
-    """The outermost lists of modules in which anything is attention, or stands in its place."""
-    stacks: list[tuple[str, nn.ModuleList]] = []
-    for path, module in model.named_modules():
-        inside = any(path.startswith(f"{stack}.") for stack, _ in stacks)
-        if inside or not isinstance(module, nn.ModuleList):
-            continue
-        if families.has_attention(module) or families.other_attention(module):
-            stacks.append((path, module))
-    return stacks
-
-
 def _tower(model: PreTrainedModel, stack: str) -> Tower:
     """The tower of a stack of layers; one alone is a decoder where the model writes."""
-    writes = model.can_generate() and not model.config.is_encoder_decoder
     tower = families.tower_of(model, stack, model)
-    return "decoder" if writes and tower == "encoder" else tower
+    return "decoder" if families.writes_alone(model) and tower == "encoder" else tower
 
 
 def grouped(layers: Sequence[LayerAnatomy]) -> tuple[LayerGroup, ...]:
@@ -246,7 +233,7 @@ def _unread(model: PreTrainedModel, layer: UnreadLayer) -> LayerAnatomy:
         n=None,
         heads=None,
         max_error=None,
-        unread=layer.reason.removeprefix(f"Layer {layer.layer} cannot be shown: "),
+        unread=layer.reason,
     )
 
 

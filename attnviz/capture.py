@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import Cache, PreTrainedModel
 
 from attnviz.attention_call import AttentionCall, Capture, UnreadableModel, UnreadLayer
-from attnviz.families import Tower, other_attention, why_no_attention
+from attnviz.families import Tower, other_attention, why_no_attention, writes_alone
 from attnviz.interface import Arguments, mask_and_bias, observed_by
 from attnviz.operations import NoForm, OwnAttention, is_attention, own_attention, scale_within
 from attnviz.padding import Padding
@@ -205,7 +205,9 @@ class _Recorder:
         return given.key is given.value and ids is not None and set(heads) == {ids.shape[-1]}
 
     def _from_interface(self, given: Arguments) -> dict[str, Any]:
-        mask, bias = self._mask_and_bias(given)
+        size = (given.query.shape[2], given.key.shape[2])
+        source = (given.mask, given.position_bias)
+        mask, bias = self._once((given.causal, size), source, lambda: mask_and_bias(given))
         query, key = self.trace.traced([given.query, given.key])
         return {
             "query": given.query,
@@ -222,15 +224,6 @@ class _Recorder:
             "query_factor": scale_within(query),
             "read_at": "interface",
         }
-
-    def _mask_and_bias(self, given: Arguments) -> tuple[Tensor | None, Tensor | None]:
-        """Mask and bias of a call, the same objects for all calls that share them."""
-        source = (given.mask, given.position_bias)
-        size = (given.query.shape[2], given.key.shape[2])
-        key = (*map(_identity, source), given.causal, size)
-        if key not in self.masks:
-            self.masks[key] = (source, mask_and_bias(given))
-        return self.masks[key][1]
 
     def _take_own(self, place: Place, own: OwnAttention) -> None:
         """Keep queries and keys if they are confirmed, else the weights alone."""
@@ -274,24 +267,26 @@ class _Recorder:
         """The tower by its name; what has none and hides all later tokens is a decoder."""
         if place.tower != "encoder" or "encoder" in place.module or place.kind == "cross":
             return place.tower
-        if self.model.can_generate() and not self.model.config.is_encoder_decoder:
+        if writes_alone(self.model):
             return "decoder"
         visible = mask if weights is None else weights > 0
-        causal = visible is not None and self._once("causal", visible, _hides_later)
+        causal = visible is not None and self._once(
+            "causal", (visible,), lambda: _hides_later(visible)
+        )
         return "decoder" if causal else "encoder"
 
-    def _once(self, what: str, mask: Tensor, find: Callable[[Tensor], Any]) -> Any:
-        """What a mask tells, found once for all layers that share it."""
-        key = (what, _identity(mask))
+    def _once(self, what: Any, sources: tuple[Tensor | None, ...], find: Callable[[], Any]) -> Any:
+        """What is made of masks and the like, found once for all layers that share them."""
+        key = (what, *map(_identity, sources))
         if key not in self.masks:
-            self.masks[key] = (mask, find(mask))
+            self.masks[key] = (sources, find())
         return self.masks[key][1]
 
     def _window(self, said: int | None, mask: Tensor | None) -> int | None:
         """How many keys a local row sees: told by the mask, or by the call in a short text."""
         if mask is None:
             return said
-        return self._once("window", mask, _widest_row) or said
+        return self._once("window", (mask,), lambda: _widest_row(mask)) or said
 
     def _take(
         self, place: Place, output: Tensor, found: dict[str, Any], weights: Tensor | None = None
@@ -301,7 +296,8 @@ class _Recorder:
         batch = output.shape[0]
         padding = self.padding.at(place.tower, place.kind, batch, size)
         found["window"] = self._window(found.get("window"), found["mask"])
-        found["mask"] = self._shown(found["mask"], padding[0], size)
+        mask = found["mask"]
+        found["mask"] = self._once(size, (mask, padding[0]), lambda: _shown(mask, padding[0], size))
         if found.get("observed_weights") is not None and padding[0] is not None:
             hidden = padding[0][:, None, :, None]
             found["observed_weights"] = found["observed_weights"].masked_fill(hidden, 0.0)
@@ -323,19 +319,6 @@ class _Recorder:
         self.calls.append(_in_memory(call))
         tensors = (call.query, call.key, call.value, call.observed_weights)
         self.seen.append([(tensor, _version(tensor)) for tensor in tensors])
-
-    def _shown(
-        self, mask: Tensor | None, padding: Tensor | None, size: tuple[int, int]
-    ) -> Tensor | None:
-        """The mask without the rows of padding, whatever the model makes of those."""
-        key = ("rows", _identity(mask), _identity(padding), size)
-        if key not in self.masks:
-            shown = mask if mask is None else mask.expand(*mask.shape[:2], *size)
-            if padding is not None:
-                rows = ~padding[:, None, :, None].to(mask.device if mask is not None else "cpu")
-                shown = (rows if shown is None else shown & rows).expand(-1, -1, *size)
-            self.masks[key] = ((mask, padding), shown)
-        return self.masks[key][1]
 
     def readable(self) -> tuple[AttentionCall, ...]:
         """The calls that still say what was verified, and none that is a piece of a larger one."""
@@ -389,6 +372,15 @@ def _in_memory(call: AttentionCall) -> AttentionCall:
         if isinstance(tensor, Tensor) and (tensor.requires_grad or not tensor.is_cpu)
     }
     return AttentionCall(**{**kept, **moved}) if moved else call
+
+
+def _shown(mask: Tensor | None, padding: Tensor | None, size: tuple[int, int]) -> Tensor | None:
+    """The mask without the rows of padding, whatever the model makes of those."""
+    shown = mask if mask is None else mask.expand(*mask.shape[:2], *size)
+    if padding is None:
+        return shown
+    rows = ~padding[:, None, :, None].to(mask.device if mask is not None else "cpu")
+    return (rows if shown is None else shown & rows).expand(-1, -1, *size)
 
 
 def _widest_row(mask: Tensor) -> int | None:

@@ -6,6 +6,7 @@ The one place that knows how model families name their parts.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterable
 from typing import Literal
 
 from torch import Tensor, nn
@@ -249,6 +250,31 @@ def other_attention(module: nn.Module) -> str | None:
 def has_attention(module: nn.Module) -> bool:
     """Whether any part of this module calls itself attention."""
     return any("Attention" in type(part).__name__ for part in module.modules())
+
+
+def layer_stacks(model: nn.Module, known: Collection[str] = ()) -> list[tuple[str, nn.ModuleList]]:
+    """The outermost lists of layers, by their paths.
+
+    Those that hold attention, or what stands in its place, or a module at a known path.
+    """
+    stacks: list[tuple[str, nn.ModuleList]] = []
+    for path, module in model.named_modules():
+        inside = any(path.startswith(f"{stack}.") for stack, _ in stacks)
+        if inside or not isinstance(module, nn.ModuleList):
+            continue
+        if any_below(path, known) or other_attention(module) or has_attention(module):
+            stacks.append((path, module))
+    return stacks
+
+
+def any_below(path: str, known: Iterable[str]) -> bool:
+    """Whether any of the known paths is this one, or lies below it."""
+    return any(module.startswith(f"{path}.") or module == path for module in known)
+
+
+def writes_alone(model: PreTrainedModel) -> bool:
+    """Whether a model writes text without an encoder: its one stack is a decoder's."""
+    return model.can_generate() and not model.config.is_encoder_decoder
 
 
 def why_no_attention(layer: nn.Module, ran: bool = True) -> str:

@@ -16,6 +16,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from attnviz.families import MAIN_INPUTS
 from attnviz.pictures import Picture, patch_tokens, prepare
 from attnviz.tokens import Tokens, from_ids, model_inputs, named, tokenize
 
@@ -37,7 +38,7 @@ GREEDY: dict[str, Any] = {
     "top_k": 50,
     "max_length": None,
 }
-SOUNDS = ("input_features", "input_values")
+SOUNDS = [name for name, tower in MAIN_INPUTS.items() if tower == "audio"]
 PICTURE_IN_TEXT = ("image_token_id", "image_token_index")
 
 

@@ -33,7 +33,6 @@ class Arguments:
     is the number of tokens that a local layer sees.
     """
 
-    module: nn.Module
     query: Tensor
     key: Tensor
     value: Tensor
@@ -144,7 +143,6 @@ def _read(
     # Under the eager functions a missing mask means that every key is visible.
     hides_later = causal and not eager and mask is None and query.shape[2] > 1
     return Arguments(
-        module=module,
         query=query,
         key=key,
         value=value,

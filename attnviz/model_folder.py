@@ -123,7 +123,7 @@ def weight_files(name: str, folder: Path) -> list[Path]:
     return [folder / file for file in sorted(set(parts.values()))]
 
 
-def _stored(name: str, folder: Path) -> Stored:
+def stored(name: str, folder: Path) -> Stored:
     """Return what the safetensors files hold, read from their headers."""
     counts: dict[str, int] = {}
     dtypes: Counter[str] = Counter()
@@ -159,11 +159,11 @@ def read_model(name: str, folder: Path) -> PreTrainedModel:
     """Read the model in its own class, or without its head if the head has no weights."""
     from transformers import AutoConfig, AutoModel
 
-    stored = _stored(name, folder)
-    _check_depth(name, _json(name, folder / CONFIG), stored)
+    held = stored(name, folder)
+    _check_depth(name, _json(name, folder / CONFIG), held)
     config = AutoConfig.from_pretrained(folder, **OFFLINE)
     classes = [*own_class(config), AutoModel]
-    return build(name, folder, classes, config, stored, use_safetensors=True)
+    return build(name, folder, classes, config, held, use_safetensors=True)
 
 
 def own_class(config: PretrainedConfig) -> list[Any]:

@@ -10,23 +10,20 @@ import hashlib
 import importlib.util
 import os
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from attnviz.gguf_file import GGUF, gguf_at, read_gguf
 from attnviz.hub import cached_names, hub_folder
-from attnviz.memory import stored_dtype
 from attnviz.model_folder import (
     WEIGHTS,
     check_folder,
     read_image_processor,
     read_model,
     read_tokenizer,
-    weight_files,
+    stored,
 )
 from attnviz.quiet import quiet_and_alone
 from attnviz.refusals import ModelNotLoaded, refusal, told_in_a_sentence
@@ -250,17 +247,7 @@ def _d_models(config: PretrainedConfig) -> dict[str, int]:
 
 def _stored_dtype(name: str, place: Path) -> str:
     """Return the dtype of most of the numbers in a model's files, as their headers say."""
-    from safetensors import safe_open
-
-    if gguf_at(name, place):
-        return "GGUF"
-    dtypes: Counter[str] = Counter()
-    for file in weight_files(name, place):
-        with safe_open(file, "np") as tensors:
-            for key in tensors.offset_keys():
-                part = tensors.get_slice(key)
-                dtypes[part.get_dtype()] += prod(part.get_shape())
-    return stored_dtype(dtypes)
+    return "GGUF" if gguf_at(name, place) else stored(name, place).dtype
 
 
 def _of_text(config: PretrainedConfig, key: str) -> int | None:

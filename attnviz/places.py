@@ -15,11 +15,11 @@ from attnviz.attention_call import AttentionCall, UnreadLayer
 from attnviz.families import (
     Kind,
     Tower,
-    has_attention,
+    any_below,
     kind_of,
     layer_of,
+    layer_stacks,
     numbers_in,
-    other_attention,
     stated_layer,
     tower_of,
     why_no_attention,
@@ -66,11 +66,7 @@ class Places:
         if path != before:
             return numbers_in(path) != numbers_in(before)
         stack = re.split(r"\.\d+(?=\.|$)", path)[0]
-        return len(list(self.module(stack).children())) == 1
-
-    def module(self, path: str) -> nn.Module:
-        """The module at a path that `place` gave."""
-        return dict(self.model.named_modules()).get(path, self.model)
+        return len(list(self.model.get_submodule(stack).children())) == 1
 
     def at_work(self) -> nn.Module | None:
         """The innermost module whose code is running in this thread.
@@ -115,27 +111,16 @@ class Places:
                 path,
                 _sentence(why_no_attention(layer, _took_part(layer, used))),
             )
-            for stack, layers in self._stacks(towers)
+            for stack, layers in layer_stacks(self.model, towers)
             for number, layer in enumerate(layers)
-            if not _any_below(path := self.paths.get(id(layer), f"{stack}.{number}"), towers)
+            if not any_below(path := self.paths.get(id(layer), f"{stack}.{number}"), towers)
         ]
         return tuple(sorted([*told, *silent], key=lambda layer: (layer.tower, layer.layer)))
 
     def _tower(self, stack: str, towers: Mapping[str, Tower]) -> Tower:
         """The tower of the calls in the same stack, else what its path says."""
         beside = (tower for path, tower in towers.items() if path.startswith(f"{stack}."))
-        return next(beside, None) or tower_of(self.model, stack, self.module(stack))
-
-    def _stacks(self, known: Iterable[str]) -> list[tuple[str, nn.ModuleList]]:
-        """The outermost lists of layers that hold a known path, or attention of another form."""
-        stacks: list[tuple[str, nn.ModuleList]] = []
-        for path, module in self.model.named_modules():
-            inside = any(path.startswith(f"{stack}.") for stack, _ in stacks)
-            if inside or not isinstance(module, nn.ModuleList):
-                continue
-            if _any_below(path, known) or other_attention(module) or has_attention(module):
-                stacks.append((path, module))
-        return stacks
+        return next(beside, None) or tower_of(self.model, stack, self.model.get_submodule(stack))
 
 
 def _sentence(clause: str) -> str:
@@ -145,7 +130,3 @@ def _sentence(clause: str) -> str:
 def _took_part(layer: nn.Module, used: Collection[int]) -> bool:
     """Whether a parameter did; one on the meta device was swapped for another in the run."""
     return any(p.is_meta or id(p) in used for p in layer.parameters())
-
-
-def _any_below(path: str, known: Iterable[str]) -> bool:
-    return any(module.startswith(f"{path}.") or module == path for module in known)

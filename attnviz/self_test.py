@@ -7,6 +7,7 @@ from transformers import PreTrainedModel
 
 from attnviz import interface
 from attnviz.capture import UnreadableModel, capture
+from attnviz.trace import WIDEST
 
 IDS = (0, 11, 7, 5, 7)  # any tokens will do
 
@@ -21,7 +22,7 @@ def self_test(bundled: PreTrainedModel) -> str | None:
         return None
     interface.give_up()
     way = (
-        "models are read from their own operations instead, with texts of up to 512 tokens"
+        f"models are read from their own operations instead, with texts of up to {WIDEST} tokens"
         if _reads_at("operations", bundled)
         else "no model can be read"
     )

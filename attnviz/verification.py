@@ -24,8 +24,8 @@ class Unconfirmed(Exception):  # noqa: N818 - what is known, in a sentence
 def confirmed_error(call: AttentionCall, real: Tensor) -> float:
     """Largest difference between recomputed rows and the real output (batch query head d_v).
 
-    Rows of padding are left out. Raises `Unconfirmed` where
-    the shape differs or the difference is beyond the tolerance of the model's precision.
+    Rows of padding are left out. Raises `Unconfirmed` where the shape differs or the difference
+    is beyond the tolerance of the model's precision.
     """
     expected = (call.value.shape[0], call.n[0], call.heads, call.d_v)
     if tuple(real.shape) != expected:
