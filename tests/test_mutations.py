@@ -13,8 +13,8 @@ import pytest
 import test_families
 import tiny_models
 
-from attnviz import capture as capturing
 from attnviz import interface
+from attnviz import recorder as recording
 from attnviz.attention_call import AttentionCall, UnreadableModel
 from attnviz.capture import capture
 
@@ -34,36 +34,36 @@ def arguments(**changes: Callable) -> Fault:
 
 def own(**changes: Callable) -> Fault:
     """What a model's own operations say is read wrongly."""
-    original = capturing.own_attention
+    original = recording.own_attention
 
     def misread(*args):
         found = original(*args)
         return replace(found, weights=None, **{n: wrong(found) for n, wrong in changes.items()})
 
-    return lambda patch: patch.setattr(capturing, "own_attention", misread)
+    return lambda patch: patch.setattr(recording, "own_attention", misread)
 
 
 def masks(wrong: Callable) -> Fault:
     original = interface.mask_and_bias
     return lambda patch: patch.setattr(
-        capturing, "mask_and_bias", lambda given: wrong(*original(given))
+        recording, "mask_and_bias", lambda given: wrong(*original(given))
     )
 
 
 def recorder(**wrong: Callable) -> Fault:
     def put_in(patch: pytest.MonkeyPatch) -> None:
         for name, method in wrong.items():
-            patch.setattr(capturing._Recorder, name, method)
+            patch.setattr(recording.Recorder, name, method)
 
     return put_in
 
 
-def unrotated_as_rotated(self, given, original=capturing._Recorder._from_interface):
+def unrotated_as_rotated(self, given, original=recording.Recorder._from_interface):
     found = original(self, given)
     return found | {"query": found["query_unrotated"], "key": found["key_unrotated"]}
 
 
-def each_module_once(self, module, given, output, original=capturing._Recorder.note):
+def each_module_once(self, module, given, output, original=recording.Recorder.note):
     paths = {call.module for call in self.calls}
     if self.places.paths[id(module)] not in paths:
         original(self, module, given, output)
@@ -122,7 +122,7 @@ def test_the_references_see(fault: str, monkeypatch: pytest.MonkeyPatch):
     family, name, put_in = SEEN_BY_REFERENCE[fault]
     check(family, name)
     put_in(monkeypatch)
-    monkeypatch.setattr(capturing, "confirmed_error", lambda call, real: 0.0)
+    monkeypatch.setattr(recording, "confirmed_error", lambda call, real: 0.0)
     with pytest.raises(AssertionError):
         check(family, name)
 
