@@ -6,7 +6,7 @@ The one place that knows how model families name their parts.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from typing import Literal
 
 from torch import Tensor, nn
@@ -160,10 +160,25 @@ def projections_of(module: nn.Module) -> Projections | None:
 
 
 def input_positions(model: PreTrainedModel, path: str) -> Positions | None:
-    """How positions are added to what the module at this path works on, None if they are not.
+    """How positions are added to what the module at this path works on, None if they are not."""
+    for name, table in _position_tables(model, path):
+        if name.endswith("pos_conv_embed"):
+            return "convolution"
+        return "learned" if _is_learned(table) else "fixed"
+    return None
 
-    A table of positions stands beside the layers that it serves, or in the embeddings there.
-    """
+
+def position_tables(model: PreTrainedModel, path: str) -> dict[str, Tensor]:
+    """The tables of vectors, by name, that are added to tokens for their places."""
+    return {
+        name if isinstance(table, Tensor) else f"{name}.weight": tensor
+        for name, table in _position_tables(model, path)
+        if isinstance(tensor := getattr(table, "weight", table), Tensor)
+    }
+
+
+def _position_tables(model: PreTrainedModel, path: str) -> Iterator[tuple[str, nn.Module | Tensor]]:
+    """What stands for positions beside the layers that it serves, or in the embeddings there."""
     tables = {
         **{name: child for name, child in model.named_modules() if name},
         **dict(model.named_parameters()),
@@ -172,13 +187,9 @@ def input_positions(model: PreTrainedModel, path: str) -> Positions | None:
     for name, table in tables.items():
         owner, _, leaf = name.rpartition(".")
         owner = re.sub(r"(^|\.)[a-z_]*embeddings?$", "", owner)
-        if not f"{path}.".startswith(f"{owner}." if owner else ""):
-            continue
-        if leaf == "pos_conv_embed":
-            return "convolution"
-        if POSITION_TABLE.fullmatch(leaf):
-            return "learned" if _is_learned(table) else "fixed"
-    return None
+        beside = f"{path}.".startswith(f"{owner}." if owner else "")
+        if beside and (leaf == "pos_conv_embed" or POSITION_TABLE.fullmatch(leaf)):
+            yield name, table
 
 
 def _is_learned(table: nn.Module | Tensor) -> bool:

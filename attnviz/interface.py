@@ -29,8 +29,9 @@ HIDDEN_BELOW = -1e4  # an additive mask hides a key with at most this; a bias st
 class Arguments:
     """What an attention function was given, under the names used here.
 
-    `causal` is True where the function itself hides later keys, no mask being given; `window`
-    is the number of tokens that a local layer sees.
+    `again` calls the same function with other values. `causal` is True where the function itself
+    hides later keys, no mask being given; `window` is the number of tokens that a local layer
+    sees.
     """
 
     query: Tensor
@@ -43,6 +44,7 @@ class Arguments:
     position_bias: Tensor | None
     causal: bool
     window: int | None
+    again: Callable[[Tensor], Any]
 
 
 @runtime_checkable
@@ -114,12 +116,14 @@ def _shown_to(observer: Observer, function: Callable, *, eager: bool) -> Callabl
         *others: Any,
         **named: Any,
     ) -> Any:
-        with observer.aside():
-            result = function(module, query, key, value, attention_mask, *others, **named)
+        def on(value: Tensor) -> Any:
+            with observer.aside():
+                return function(module, query, key, value, attention_mask, *others, **named)
 
         def given() -> Arguments:
-            return _read(eager, module, query, key, value, attention_mask, **named)
+            return _read(eager, module, query, key, value, attention_mask, on, **named)
 
+        result = on(value)
         observer.note(module, given, result)
         return result
 
@@ -133,6 +137,7 @@ def _read(
     key: Tensor,
     value: Tensor,
     mask: Tensor | None,
+    again: Callable[[Tensor], Any],
     **named: Any,
 ) -> Arguments:
     """Follow the conventions of transformers' attention functions."""
@@ -153,6 +158,7 @@ def _read(
         position_bias=named.get("position_bias"),
         causal=bool(hides_later),
         window=_window(named.get("sliding_window"), bool(causal)),
+        again=again,
     )
 
 

@@ -8,6 +8,7 @@ against the output (see `capture`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
@@ -115,6 +116,53 @@ def _fused(step: Step) -> OwnAttention:
     )
 
 
+@dataclass(frozen=True)
+class Layout:
+    """What stands for each number of queries, keys and values (batch, head, token, width)."""
+
+    query: Tensor | None
+    key: Tensor | None
+    value: Tensor | None
+    output: Tensor
+
+
+def laid_out(
+    step: Step, batch: int, found: Callable[[Any], Tensor | None], output: Tensor
+) -> Layout:
+    """Put what was `found` for each factor, in its shape, where `own_attention` puts that factor.
+
+    `output` has the shape of the step's result. Raises `NoForm` as `own_attention` does.
+    """
+    own = own_attention(step, batch)
+    group = own.value.shape[1] // own.shared_value.shape[1]
+    if step.operation == FUSED:
+        query, key, value = map(found, step.operands[:3])
+    else:
+        value, query, key = _placed(step, 1, found, batch), None, None
+        output = _apart(_in_order(step, *_factors(step)[:2], output)[2], batch)
+    if step.operation != FUSED and own.query is not None:
+        softmax = _softmax_behind(_left(step))
+        assert softmax is not None
+        product = _Logits(batch).follow(softmax.operands[0], 1.0)
+        query, key = (_placed(product, side, found, batch) for side in (0, 1))
+    key, value = (x if x is None else x[:, ::group] for x in (key, value))
+    return Layout(query, key, value, output)
+
+
+def _placed(
+    product: Step, side: int, found: Callable[[Any], Tensor | None], batch: int
+) -> Tensor | None:
+    """What was found for one factor; that of the keys is turned, so that tokens are rows."""
+    stands_for = found(_makers(product)[side])
+    if stands_for is None:
+        return None
+    factors: list[Tensor] = list(_factors(product)[:2])
+    factors[side] = stands_for
+    placed = _in_order(product, factors[0], factors[1], product.result)[side]
+    is_key = side == 1 and _softmax_behind(_left(product)) is None
+    return _apart(placed.mT if is_key else placed, batch)
+
+
 def _weighted(product: Step, batch: int) -> OwnAttention:
     """Weights, values and their product, and nothing yet of what came before."""
     weights, value, output = (_apart(x, batch) for x in _factors(product))
@@ -129,7 +177,7 @@ def _with_logits(known: OwnAttention, softmax: Step, batch: int) -> OwnAttention
         logits = _Logits(batch)
         product = logits.follow(softmax.operands[0], 1.0)
         query, columns, _ = _factors(product)
-        makers = [x for x in product.operands if isinstance(x, (Step, Tensor))][-2:]
+        makers = _makers(product)
         factors = [scale_within(maker) for maker in makers]
         by_row = 1.0 if logits.factor is None else logits.factor
         key = _apart((columns / factors[1]).mT, batch)
@@ -305,13 +353,24 @@ def scale_within(made: Any) -> float:
 # --- axes
 
 
+def _makers(product: Step) -> list[Any]:
+    """What a product multiplies: the steps that made it, or tensors."""
+    return [x for x in product.operands if isinstance(x, (Step, Tensor))][-2:]
+
+
 def _factors(product: Step) -> tuple[Tensor, Tensor, Tensor]:
     """Both factors and the product as (…, row, inner), (…, inner, column), (…, row, column)."""
-    tensors = [as_value(x) for x in product.operands if isinstance(x, (Step, Tensor))]
+    left, right = map(as_value, _makers(product))
+    return _in_order(product, left, right, product.result)
+
+
+def _in_order(
+    product: Step, left: Tensor, right: Tensor, result: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Tensors of the shapes of both factors and of the product, in the order of `_factors`."""
     if product.operation != "einsum":
-        left, right = tensors[-2:]
-        return left, right, product.result
-    return _by_letters(product.operands[0], tensors[0], tensors[1], product.result)
+        return left, right, result
+    return _by_letters(product.operands[0], left, right, result)
 
 
 def _by_letters(

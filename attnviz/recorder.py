@@ -58,7 +58,7 @@ class Recorder:
 
     def __init__(self, model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
         self.model, self.inputs = model, inputs
-        self.batch = _batch(model, inputs)
+        self.batch = batch_size(model, inputs)
         has_encoder = bool(model.config.is_encoder_decoder)
         self.places, self.padding = Places(model), Padding.of(inputs, has_encoder)
         self.used: set[int] = set()
@@ -285,7 +285,7 @@ class Recorder:
         return f"{type(self.model).__name__} cannot be shown: {clause}."
 
 
-def _batch(model: PreTrainedModel, inputs: Mapping[str, Any]) -> int:
+def batch_size(model: PreTrainedModel, inputs: Mapping[str, Any]) -> int:
     """How many sequences the inputs hold."""
     tensors = {k: x for k, x in inputs.items() if isinstance(x, Tensor) and x.dim() > 1}
     main = [tensors[k] for k in (model.main_input_name, "inputs_embeds") if k in tensors]

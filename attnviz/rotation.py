@@ -72,20 +72,31 @@ def _scaled(step: Step) -> _Found | None:
 
 
 def _sum(step: Step) -> _Found | None:
-    """The x of x · cos ± turned(x) · sin, in either order.
+    """The x of a rotation's sum.
 
     Where a half of x stands for the whole, it is only known when the halves are joined.
     """
-    sides = step.operands[:2]
-    if not all(isinstance(side, Step) and side.operation == "mul" for side in sides):
+    left, right = _summed(step)
+    if left is None:
         return None
-    left, right = map(_data, sides)
-    if left is None or right is None:
-        return None
-    if _is_turned(left, right):
-        left, right = right, left
     source = as_value(left)
     return _Found(source, _is_turned(right, left) and _same_lengths(source, step.result))
+
+
+def unturned(step: Step) -> Any:
+    """What stands in a rotation's sum as it was before, None where a step is no such sum."""
+    return _summed(step)[0]
+
+
+def _summed(step: Step) -> tuple[Any, Any]:
+    """The x of x · cos ± turned(x) · sin, whatever their order, and turned(x)."""
+    sides = step.operands[:2]
+    if not all(isinstance(side, Step) and side.operation == "mul" for side in sides):
+        return None, None
+    left, right = map(_data, sides)
+    if left is None or right is None:
+        return None, None
+    return (right, left) if _is_turned(left, right) else (left, right)
 
 
 def _is_turned(made: Any, source: Any) -> bool:

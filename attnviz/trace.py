@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 MOVES = frozenset(
     {
         *("view", "view_as", "reshape", "reshape_as", "flatten", "unflatten", "contiguous"),
-        *("transpose", "swapaxes", "permute", "movedim", "mT", "squeeze", "unsqueeze"),
+        *("transpose", "swapaxes", "permute", "movedim", "mT", "squeeze", "unsqueeze", "t", "T"),
         *(
             "expand",
             "expand_as",
@@ -91,12 +91,19 @@ class Step:
     result: Tensor
     in_place: bool
 
-    def again(self, source: Any) -> Tensor:
-        """The same operation with another first operand, which stays as it is."""
-        others = map(as_value, self.operands[1 : self.given])
-        source = source.clone() if self.in_place else source
+    def again(self, source: Any, place: int = 0) -> Tensor:
+        """The same operation with another operand, which stays as it is: the first, or that given.
+
+        An operand that came by name is replaced by that name.
+        """
+        operands = list(map(as_value, self.operands[: self.given]))
         options = {name: as_value(option) for name, option in self.options.items()}
-        result = self.function(source, *others, **options)
+        source = source.clone() if self.in_place else source
+        if place < self.given:
+            operands[place] = source
+        else:
+            options[NAMES[self.operation][place]] = source
+        result = self.function(*operands, **options)
         return result if self.part is None else result[self.part]
 
 
@@ -112,19 +119,27 @@ def as_value(operand: Any) -> Any:
 class Trace(TorchFunctionMode):
     """Sees this thread's operations while it is entered.
 
-    `noticed` gets every step that is kept, `too_wide` the result of a softmax that is not.
+    `noticed` gets every step that is kept, `too_wide` the result of a softmax that is not. With
+    `everything`, operations of every kind and tensors of every size are kept: only for as long
+    as a layer takes, or the memory is that of all activations.
     """
 
-    def __init__(self, noticed: Callable[[Step], None], too_wide: Callable[[Tensor], None]) -> None:
+    def __init__(
+        self,
+        noticed: Callable[[Step], None],
+        too_wide: Callable[[Tensor], None] = lambda weights: None,
+        *,
+        everything: bool = False,
+    ) -> None:
         super().__init__()
-        self.noticed, self.too_wide = noticed, too_wide
+        self.noticed, self.too_wide, self.everything = noticed, too_wide, everything
         # By the id of their result, which they keep alive: those since the last call of
         # attention, and those between the last two.
         self.steps: dict[int, Step] = {}
         self.older: dict[int, Step] = {}
         self.filled: dict[int, dict[int, tuple[Tensor, Any]]] = {}
         self.used: set[int] = set()  # ids of parameters that took part
-        self.resting = False
+        self.resting = self.stopped = False
 
     @contextmanager
     def rest(self) -> Iterator[None]:
@@ -139,6 +154,15 @@ class Trace(TorchFunctionMode):
         """Let go of the older steps and of their tensors."""
         self.steps, self.older, self.filled = {}, self.steps, {}
 
+    def forget(self) -> None:
+        """Let go of all steps."""
+        self.steps, self.older, self.filled = {}, {}, {}
+
+    def stop(self) -> None:
+        """Keep nothing any more."""
+        self.stopped = True
+        self.forget()
+
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
@@ -148,7 +172,7 @@ class Trace(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         self.used.update(id(x) for x in args if type(x) is nn.Parameter)
         name = _name(func)
-        if name in FOLLOWED and not self.resting:
+        if (self.everything or name in FOLLOWED) and not (self.resting or self.stopped):
             # A tensor of another kind (nested, sparse) may refuse what is asked of it here; then
             # this step is not followed, and what hangs on it is not read.
             with suppress(Exception):
@@ -164,10 +188,10 @@ class Trace(TorchFunctionMode):
         options = {key: self.traced(value) for key, value in options.items()}
         several = isinstance(result, (tuple, list))
         for part, tensor in enumerate(result if several else (result,)):
-            if not isinstance(tensor, Tensor) or tensor.dim() <= 2:
+            if not isinstance(tensor, Tensor) or (tensor.dim() <= 2 and not self.everything):
                 continue
             at = part if several else None
-            if tensor.shape[-1] <= WIDEST or name == FUSED:
+            if self.everything or tensor.shape[-1] <= WIDEST or name == FUSED:
                 step = Step(name, func, operands, options, len(args), at, tensor, _in_place(func))
                 self.steps[id(tensor)] = step
                 self.noticed(step)

@@ -1,0 +1,415 @@
+"""What leads into an attention call and out of it: W_Q, W_K, W_V, W_O, and the stream.
+
+A call keeps the vectors that entered its softmax. `wiring` runs the model once more and, at the
+same call, follows those vectors back to the products with the model's own matrices that made
+them, and the call's output on to the one that mixes the heads. No names of families are needed:
+where a matrix serves several roles or heads, the numbers that belong to one head are found by
+doing to their places what the model did to the numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from attnviz import equation
+from attnviz.capture import TOLERANCE, AttentionCall, Capture
+from attnviz.families import position_tables
+from attnviz.interface import Arguments, observed_by
+from attnviz.matrix_products import MatrixProduct, counted, matrix_product, whole
+from attnviz.operations import NoForm, is_attention, laid_out, own_attention
+from attnviz.places import Places
+from attnviz.recorder import batch_size, run
+from attnviz.trace import FUSED, PRODUCTS, Step, Trace, as_value
+from attnviz.trail import FACTORS, Trail
+
+SAME = 1e-4  # relative: one and the same number, computed twice
+LOOKED_UP = {"embedding", "index_select"}
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A product with one of the model's matrices: result[row] = weight · source[row] + bias.
+
+    `name` is the path of the matrix in the model. `inner` is the product within the same
+    attention that made the source, as for queries and keys from a latent vector, else None.
+    """
+
+    name: str
+    source: Float[Tensor, "row d_in"]
+    weight: Float[Tensor, "d_out d_in"]
+    bias: Float[Tensor, " d_out"] | None
+    inner: Projection | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the vectors of one role come from, each number by itself.
+
+    Number (batch, head, token, width) is number `column` of row `row` of the result of
+    `projections[which]`; `which` is -1 where no product with a matrix was found.
+    """
+
+    projections: tuple[Projection, ...]
+    which: Int[Tensor, "batch head token width"]
+    row: Int[Tensor, "batch head token width"]
+    column: Int[Tensor, "batch head token width"]
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """W_O: the product that mixes the heads' outputs.
+
+    Number (batch, head, query, d_v) of the output of the call, times what the model multiplies it
+    by in between (a gate), is number `column` of row `row` of the projection's source.
+    """
+
+    projection: Projection
+    row: Int[Tensor, "batch head query d_v"]
+    column: Int[Tensor, "batch head query d_v"]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Where the heads' sum is added; rows are those of W_O's result.
+
+    `before` is the residual stream, `added` W_O's result, or what a norm or a factor made of it:
+    `changed` is True then.
+    """
+
+    before: Float[Tensor, "row d_model"]
+    added: Float[Tensor, "row d_model"]
+    changed: bool
+
+
+@dataclass(frozen=True)
+class AddedPositions:
+    """The vectors that the model adds to its tokens for their places; `name` is their table.
+
+    None where they are not one for each token of the call.
+    """
+
+    name: str
+    vectors: Float[Tensor, "token d_model"] | None
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """What surrounds one attention call; None where it could not be followed.
+
+    `weights` are the model's own: what its attention function itself gives the keys, told by
+    calling it with values that are 1 for one key and 0 for all others.
+    """
+
+    query: Origin | None = None
+    key: Origin | None = None
+    value: Origin | None = None
+    output: Mixing | None = None
+    stream: Stream | None = None
+    positions: AddedPositions | None = None
+    weights: Float[Tensor, "batch head query key"] | None = None
+
+
+def wiring(
+    model: PreTrainedModel, inputs: Mapping[str, Any], capture: Capture, call: AttentionCall
+) -> Wiring:
+    """Run the model again and tell what surrounds one of the calls that were captured.
+
+    Raises `UnreadableModel` if the model cannot run on the inputs.
+    """
+    of_module = [other for other in capture.calls if other.module == call.module]
+    at = next(place for place, other in enumerate(of_module) if other is call)
+    follower = _Follower(model, inputs, call, at)
+    follower.watch()
+    return follower.found
+
+
+class _Follower:
+    """Watches one run for one call, and follows what enters and leaves it."""
+
+    def __init__(
+        self, model: PreTrainedModel, inputs: Mapping[str, Any], call: AttentionCall, at: int
+    ) -> None:
+        self.model, self.inputs, self.call, self.at = model, inputs, call, at
+        self.batch = batch_size(model, inputs)
+        self.places = Places(model)
+        self.tables = {id(t): name for name, t in position_tables(model, call.module).items()}
+        self.names: dict[int, str] = {}  # of matrices, by the id of the product's result
+        self.sources: dict[int, tuple[Any, Tensor]] = {}  # copies, by what they are copies of
+        self.positions: AddedPositions | None = None
+        self.found = Wiring()
+        self.output: Tensor | None = None
+        self.output_addresses: Tensor | None = None  # (batch, head, query, d_v)
+        self.mixed: Step | None = None
+        self.xs: list[Any] = []  # what the first matrices take
+        self.beside = False  # whether another block's output was met beside the heads' sum
+
+    def watch(self) -> None:
+        """Run the model."""
+        self.trace = Trace(self.noticed, everything=True)
+        try:
+            with observed_by(self), self.trace:
+                run(self.model, self.inputs)
+        finally:
+            del self.trace  # it knows its owner: together they would keep the model alive
+
+    def aside(self) -> AbstractContextManager[None]:
+        """While an observed function computes, its operations are not the model's own."""
+        return self.trace.rest()
+
+    def note(self, module: nn.Module, given: Callable[[], Arguments], output: Any) -> None:
+        """Take the call if it is the one."""
+        with self.trace.rest():
+            if not self._is_it(module):
+                return
+            arguments, trail = given(), self._trail()
+            roles = self.trace.traced([arguments.query, arguments.key, arguments.value])
+            self._take(trail, *map(trail.follow, roles))
+            self._await(output[0], counted(output[0]).transpose(1, 2))
+            self._ask(lambda value: arguments.again(value)[0].transpose(1, 2), arguments.value)
+
+    def noticed(self, step: Step) -> None:
+        """Look at a step on the way to the call, and on from there to the stream."""
+        with self.trace.rest():
+            if product := matrix_product(step):
+                self._multiplied(step, product)
+            elif step.operation == "add":
+                self._added(step)
+            elif step.operation == FUSED or step.operation in PRODUCTS:
+                self._attended(step)
+
+    # --- at the call
+
+    def _is_it(self, module: nn.Module) -> bool:
+        """Whether a call is the one; what led to another one is forgotten."""
+        if self.places.paths.get(id(module)) == self.call.module:
+            self.at -= 1
+            if self.at == -1:
+                return True
+        if self.output is None:
+            self.trace.forget()
+            self.names.clear()
+        else:
+            self.trace.stop()
+        return False
+
+    def _attended(self, step: Step) -> None:
+        """Take a model's own operations as the call, if they are."""
+        module = self.places.at_work()
+        if module is None or not is_attention(step) or not self._is_it(module):
+            return
+        with suppress(NoForm):
+            trail = self._trail()
+            layout = laid_out(step, self.batch, trail.follow, counted(step.result))
+            self._take(trail, layout.query, layout.key, layout.value)
+            self._await(step.result, layout.output)
+            weights = own_attention(step, self.batch).weights
+            if weights is None:
+                self._ask(lambda value: step.again(value, 2), as_value(step.operands[2]))
+            else:
+                self.found = replace(self.found, weights=weights.detach().cpu())
+
+    def _trail(self, within: str = "") -> Trail:
+        """Leads back to products with a matrix, or to those inside one module only."""
+
+        def is_root(made: Any) -> bool:
+            name = self.names.get(id(as_value(made)))
+            return name is not None and name.startswith(within) and matrix_product(made) is not None
+
+        return Trail(is_root)
+
+    def _take(
+        self, trail: Trail, query: Tensor | None, key: Tensor | None, value: Tensor | None
+    ) -> None:
+        projections = tuple(self._projection(root) for root, _ in trail.roots)
+        places = [matrix_product(root) for root, _ in trail.roots]
+        query_origin, key_origin, value_origin = (
+            None if found is None else _origin(trail, projections, places, found)
+            for found in (query, key, value)
+        )
+        self.found = Wiring(query_origin, key_origin, value_origin, positions=self._positions())
+
+    def _projection(self, root: Step) -> Projection:
+        """A product with what it multiplied, and the one within the attention before that."""
+        product = matrix_product(root)
+        assert product is not None
+        trail = self._trail(f"{self.call.module}.")
+        trail.follow(product.data)
+        inner = self._projection(trail.roots[0][0]) if len(trail.roots) == 1 else None
+        if inner is None and self.output is None:
+            self.xs.append(product.data)
+        return Projection(
+            self.names[id(root.result)],
+            self._source(product),
+            product.weight.detach().cpu(),
+            None if product.bias is None else product.bias.detach().cpu(),
+            inner,
+        )
+
+    def _source(self, product: MatrixProduct) -> Tensor:
+        """A copy, as a model may write into its own tensors; one for all roles."""
+        data = as_value(product.data)
+        if id(data) not in self.sources:
+            copied = product.by_rows(data).detach().cpu().clone()
+            self.sources[id(data)] = (data, copied)
+        return self.sources[id(data)][1]
+
+    def _await(self, output: Tensor, addresses: Tensor) -> None:
+        self.output, self.output_addresses = output, addresses
+
+    def _ask(self, attend: Callable[[Tensor], Tensor], value: Tensor) -> None:
+        """Keep the weights that the model's own function gives, if its output is their mean."""
+        with suppress(Exception):  # a function may not be made for other values
+            weights = _weights_of(attend, value)
+            group = weights.shape[1] // value.shape[1]
+            whole_values = value.float().repeat_interleave(group, 1)
+            apart = (equation.output(weights.float(), whole_values) - attend(value).float()).abs()
+            if float(apart.max()) <= TOLERANCE[value.dtype] * float(whole_values.abs().max()):
+                self.found = replace(self.found, weights=weights.detach().cpu())
+
+    # --- after the call, and before
+
+    def _multiplied(self, step: Step, product: MatrixProduct) -> None:
+        """Name a product's matrix; the first that takes the call's output mixes the heads."""
+        self.names[id(step.result)] = self._name(step)
+        if self.output is None or self.found.output is not None:
+            return
+        trail = Trail(lambda made: as_value(made) is self.output, through=FACTORS)
+        addresses = trail.follow(product.data)
+        if addresses is None:
+            return
+        assert self.output_addresses is not None
+        rows = product.by_rows(addresses)
+        at = _inverse(rows, self.output.numel())[self.output_addresses]
+        if bool((at < 0).any()):
+            return
+        mixing = Mixing(self._projection(step), at // rows.shape[1], at % rows.shape[1])
+        self.found, self.mixed = replace(self.found, output=mixing), step
+
+    def _name(self, step: Step) -> str:
+        """The path of the matrix in the model."""
+        module = self.places.at_work()
+        if module is None:
+            return ""
+        path = self.places.paths[id(module)]
+        used = {
+            id(whole(operand)) for operand in step.operands if isinstance(operand, (Step, Tensor))
+        }
+        own = (name for name, p in module.named_parameters() if p.dim() > 1 and id(p) in used)
+        name = next(own, "")
+        return f"{path}.{name}".strip(".")
+
+    def _added(self, step: Step) -> None:
+        """Look for the stream after the call, and for vectors of positions before it."""
+        if self.mixed is not None:
+            if self.found.stream is None:
+                self._join(step)
+        elif self.output is None:
+            self._place(step)
+
+    def _place(self, step: Step) -> None:
+        for operand in step.operands[:2]:
+            source = whole(operand)
+            if isinstance(source, Step) and source.operation in LOOKED_UP:
+                tables = (x for x in source.operands if id(whole(x)) in self.tables)
+                source = whole(next(tables, None))
+            if name := self.tables.get(id(source)):
+                vectors = as_value(operand).detach().cpu()
+                self.positions = AddedPositions(name, vectors.reshape(-1, *vectors.shape[-2:])[0])
+
+    def _positions(self) -> AddedPositions | None:
+        """Those that were added to the tokens of this call."""
+        known = self.positions
+        if known is None or known.vectors is None or self.call.kind == "cross":
+            return None
+        one_each = len(known.vectors) == self.call.n[0]
+        return known if one_each else replace(known, vectors=None)
+
+    def _join(self, step: Step) -> None:
+        """Take the addition of the heads' sum to the stream."""
+        trail = Trail(lambda made: made is self.mixed)
+        found = [trail.follow(side) for side in step.operands[:2]]
+        if (found[0] is None) == (found[1] is None):
+            return
+        side = 0 if found[1] is None else 1
+        other, addresses = step.operands[1 - side], found[side]
+        before = as_value(other)
+        if not isinstance(before, Tensor) or before.shape != step.result.shape:
+            return
+        if not self._leads_to_x(before):  # it is the output of another block beside this one
+            self.beside = True
+            return
+        product = matrix_product(self.mixed)
+        assert product is not None
+        assert addresses is not None
+        assert self.found.output is not None
+        added = as_value(step.operands[side])
+        if step.in_place:  # its first operand is overwritten
+            before, added = (step.result - added, added) if side else (before, step.result - before)
+        order = product.place.flatten()[addresses.flatten()].argsort()
+        width = len(product.weight)
+        before, added = (x.flatten()[order].view(-1, width).detach().cpu() for x in (before, added))
+        plain = _result(self.found.output.projection)
+        same = bool(((added - plain).abs() <= SAME * plain.abs().max()).all())
+        changed = not (same or self.beside)
+        stream = Stream(before.clone(), added.clone() if changed else plain, changed)
+        self.found = replace(self.found, stream=stream)
+        self.trace.stop()
+
+    def _leads_to_x(self, stream: Tensor) -> bool:
+        """Whether a tensor is what the heads' own vectors were made from."""
+        trail = Trail(lambda made: as_value(made) is stream)
+        return any(trail.follow(x) is not None for x in self.xs)
+
+
+def _origin(
+    trail: Trail,
+    projections: tuple[Projection, ...],
+    products: list[MatrixProduct | None],
+    addresses: Tensor,
+) -> Origin:
+    """Tell for each address which number of which product it is."""
+    which, place = trail.root_of(addresses)
+    row, column = torch.zeros_like(which), torch.zeros_like(which)
+    for index, product in enumerate(products):
+        assert product is not None
+        its = which == index
+        d_out = len(product.weight)
+        at = product.place.flatten()[place[its]]
+        row[its], column[its] = at // d_out, at % d_out
+    return Origin(projections, which, row, column)
+
+
+def _inverse(addresses: Tensor, size: int) -> Tensor:
+    """Where each address stands, −1 where it does not."""
+    flat = addresses.flatten()
+    at = torch.full((size,), -1)
+    at[flat[flat >= 0]] = torch.arange(len(flat))[flat >= 0]
+    return at
+
+
+def _weights_of(attend: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+    """Weights (batch head query key), by values that are 1 for one key and 0 for all others.
+
+    As many keys at a time as a value has numbers: so the function is asked what it always is.
+    """
+    keys, width = value.shape[2:]
+    parts = []
+    for first in range(0, keys, width):
+        ones = torch.zeros_like(value)
+        some = torch.arange(first, min(first + width, keys))
+        ones[:, :, some, some - first] = 1
+        parts.append(attend(ones)[..., : len(some)])
+    return torch.cat(parts, dim=-1)
+
+
+def _result(projection: Projection) -> Tensor:
+    result = projection.source.float() @ projection.weight.float().mT
+    return result if projection.bias is None else result + projection.bias.float()
