@@ -3,7 +3,6 @@
 import streamlit as st
 
 from attnviz.ui import look, selection
-from attnviz.ui.examples import hint
 
 look.apply()
 st.title("Attention is a search")
@@ -13,36 +12,14 @@ st.markdown(
 )
 st.latex(r"\mathrm{weights}=\mathrm{softmax}\left(\frac{q\cdot k}{\sqrt{d_k}}\right)")
 
-from attnviz.ui import controls, draws, figures, readings, sentences  # noqa: E402 - after the first text
+from attnviz.ui import controls, draws, figures, sentences  # noqa: E402 - after the first text
 from attnviz.ui.draws import Draw  # noqa: E402
 from attnviz.ui.heads import Head, head  # noqa: E402
 
 
-def read() -> tuple[readings.Asked, readings.Reading] | None:
-    """Let the chosen model read what it takes: a text, a target, a picture."""
-    chosen = controls.chosen()
-    try:
-        with st.spinner("The model is loaded"):
-            needs = readings.needs(chosen.model)
-        asked = controls.asked(needs)
-        with st.spinner("The model reads"):
-            reading = readings.served(asked)
-    except readings.NotServed as problem:
-        st.error(look.plain(str(problem)))
-        return None
-    with st.container():  # which keeps its place on the page, whatever is in it
-        if reading.warning:
-            st.warning(look.plain(reading.warning))
-        for remark in sentences.remarks(reading):
-            st.caption(look.plain(remark))
-        if see := hint(asked.text, asked.model):
-            st.caption(f"What to look for: {see}")
-    return asked, reading
-
-
 def real_head() -> Head | None:
     """What a head of a real model does with what it reads."""
-    read_now = read()
+    read_now = controls.read()
     if read_now is None:
         return None
     asked, reading = read_now

@@ -14,15 +14,17 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.models import catalogue
-from attnviz.ui import heads, look, sentences
+from attnviz.ui import heads, look, readings, sentences
 from attnviz.ui import selection as selected
 from attnviz.ui.drawings import DRAWINGS
-from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of
+from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of, hint
 from attnviz.ui.heads import Head
 from attnviz.ui.readings import Asked, Reading
 from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, NOWHERE, Selection
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from attnviz.inputs import Needs
 
 UNFOLLOWED_D_K = 64  # where the playground stands while no head is on screen
@@ -150,9 +152,33 @@ def _open(model: str, text: str) -> Selection:
         part, (layer, head) = None, OPENING.get(model, NOWHERE)
     if example:
         layer, head = example.heads.get(model, (layer, head))
-    for name in ("part", "layer", "head", "query"):
+    for name in ("part", "layer", "head", "query", "key"):
         _new_key(name)
-    return selected.change(model=model, text=text, part=part, layer=layer, head=head, query=None)
+    return selected.change(
+        model=model, text=text, part=part, layer=layer, head=head, query=None, key=None
+    )
+
+
+def read() -> tuple[Asked, Reading] | None:
+    """Let the chosen model read what it takes; where it cannot, say why."""
+    now = chosen()
+    try:
+        with st.spinner("The model is loaded"):
+            needs = readings.needs(now.model)
+        question = asked(needs)
+        with st.spinner("The model reads"):
+            reading = readings.served(question)
+    except readings.NotServed as problem:
+        st.error(look.plain(str(problem)))
+        return None
+    with st.container():  # which keeps its place on the page, whatever is in it
+        if reading.warning:
+            st.warning(look.plain(reading.warning))
+        for remark in sentences.remarks(reading):
+            st.caption(look.plain(remark))
+        if see := hint(question.text, question.model):
+            st.caption(f"What to look for: {see}")
+    return question, reading
 
 
 # --- which head of it
@@ -182,9 +208,9 @@ def part(reading: Reading) -> str:
 
 def _leave_part() -> None:
     part = st.session_state[_key("part")]
-    for name in ("layer", "head", "query"):
+    for name in ("layer", "head", "query", "key"):
         _new_key(name)
-    selected.change(part=part, layer=None, head=None, query=None)
+    selected.change(part=part, layer=None, head=None, query=None, key=None)
 
 
 def layer_and_head(
@@ -255,15 +281,21 @@ def query(head: Head, place: DeltaGenerator) -> int:
         position = opening_query(head, example_of(now.text))
         if from_link:
             st.warning(look.plain(sentences.no_such_query(head, asked_for, position)))
-    st.session_state[_key("query")] = position
-    place.selectbox(
-        "Query: the token that looks",
-        list(tokens.index),
-        format_func=lambda at: f"{at} {tokens['token'][at]}",
-        key=_key("query"),
-    )
+    _token_field("query", "Query: the token that looks", tokens, position, place)
     selected.change(query=position)
     return position
+
+
+def _token_field(
+    name: str, label: str, tokens: pd.DataFrame, position: int, place: DeltaGenerator
+) -> None:
+    st.session_state[_key(name)] = position
+    place.selectbox(
+        label,
+        list(tokens.index),
+        format_func=lambda at: f"{at} {tokens['token'][at]}",
+        key=_key(name),
+    )
 
 
 def opening_query(head: Head, example: Example | None) -> int:
@@ -278,6 +310,73 @@ def opening_query(head: Head, example: Example | None) -> int:
     spoken = [p for p, label in tokens["token"].items() if label.strip("␣").lower() == word]
     ordinary = list(tokens.index[~tokens["special"]])
     return int((spoken or ordinary or [tokens.index[-1]])[-1])
+
+
+# --- one cell of it
+
+
+def key(head: Head, query: int, place: DeltaGenerator) -> int:
+    """Which key a query is matched with, by its position: at first the one it looks at most."""
+    now, tokens = selected.current(), head.keys
+    from_link = _key("key") not in st.session_state and now.key is not None
+    position = asked_for = _held(_key("key"), now.key)
+    if position not in tokens.index:
+        position = int(head.matrix.loc[query].idxmax())
+        if from_link:
+            st.warning(look.plain(sentences.no_such_key(head, asked_for, position)))
+    _token_field("key", "Key: the token looked at", tokens, position, place)
+    selected.change(key=position)
+    return position
+
+
+def take_cell(query: int, key: int) -> None:
+    """Show another cell, whatever the lists hold."""
+    _new_key("query", query)
+    _new_key("key", key)
+    selected.change(query=query, key=key)
+
+
+def step(names: Sequence[str]) -> int:
+    """How far the cell is worked out: a step, counted from 1, or 0 for all at once."""
+    now = selected.current().step
+    st.session_state[_key("step")] = now
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.pills(
+            "Steps",
+            [*range(1, len(names) + 1), 0],
+            format_func=lambda at: f"{at} {names[at - 1]}" if at else "All at once",
+            key=_key("step"),
+            required=True,
+            on_change=_take_step,
+            label_visibility="collapsed",
+            width="stretch",
+        )
+        last = len(names)
+        _step_button("Back", (now or last + 1) - 1, now == 1, "Left")
+        _step_button("Next", now + 1, now == last, "Right")
+    return now
+
+
+def _step_button(label: str, step: int, disabled: bool, shortcut: str) -> None:
+    st.button(label, key=label, on_click=_go, args=(step,), disabled=disabled, shortcut=shortcut)
+
+
+def _take_step() -> None:
+    selected.change(step=st.session_state[_key("step")])
+
+
+def _go(step: int) -> None:
+    _new_key("step")
+    selected.change(step=step)
+
+
+def by_place() -> bool:
+    """Whether dimensions are listed by their number, else by the size of their product."""
+    now = selected.current()
+    _keep("by_place", bool(now.by_place))
+    chosen = st.toggle("In the order of the dimensions", key="by_place")
+    selected.change(by_place=int(chosen))
+    return chosen
 
 
 # --- the playground

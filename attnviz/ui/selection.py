@@ -19,17 +19,20 @@ from attnviz.ui.examples import EXAMPLES, OPENING
 D_KS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 N_KEYS = (2, 4, 8, 12, 16, 32, 64, 128)
 MAX_SEED = 9999
+STEPS = 7  # of a cell that is worked out
 LONGEST_IN_URL = 2000  # characters; a longer text stays in the session
 NOWHERE: tuple[None, None] = (None, None)
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Model and what it is given, the head and query on screen, and the playground's numbers.
+    """Model and what it is given, the cell on screen, and the playground's numbers.
 
     `target` is the text for a decoder to read, "" while the model writes it itself; `picture`
-    is the name of a drawing. `part`, `layer`, `head` and `query` are None for the model's own:
-    the first that can be read, or what an example opens. `hide_first` takes the first key out
+    is the name of a drawing. `part`, `layer`, `head`, `query` and `key` are None for the
+    model's own: the first that can be read, or what an example opens. `step` is how far a cell is
+    worked out, 0 for all at once, and `by_place` lists dimensions by number, not by size.
+    `hide_first` takes the first key out
     of the picture. `d_k` is None while the playground follows the head on screen.
     """
 
@@ -41,6 +44,9 @@ class Selection:
     layer: int | None = OPENING["bundled"][0]
     head: int | None = OPENING["bundled"][1]
     query: int | None = None
+    key: int | None = None
+    step: int = 1
+    by_place: int = 0
     hide_first: int = 0
     d_k: int | None = None
     n: int = 12
@@ -97,6 +103,9 @@ LIMITS = {
     "layer": (0, 999),
     "head": (0, 999),
     "query": (0, 99_999),
+    "key": (0, 99_999),
+    "step": (0, STEPS),
+    "by_place": (0, 1),
     "hide_first": (0, 1),
     "d_k": (1, 1024),
     "n": (2, 512),

@@ -256,6 +256,15 @@ def no_such_query(head: Head, asked_for: int, shown: int) -> str:
     )
 
 
+def no_such_key(head: Head, asked_for: int, shown: int) -> str:
+    """Why the key that a link asks for cannot be shown."""
+    index = head.keys.index
+    return (
+        f"There is no token {asked_for:,} that is looked at here: they are {index[0]} to "
+        f"{index[-1]}. Here is token {shown}, {word(head.keys, shown)}."
+    )
+
+
 def layer_ranges(numbers: Iterable[int]) -> str:
     """Layer numbers with three or more neighbours drawn together, as in Layers 0 to 2, 4."""
     ordered = sorted(set(numbers))
