@@ -6,7 +6,7 @@ and value, in float32 whatever the model's own precision. Rows are queries, colu
 
 from __future__ import annotations
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from attnviz import equation
@@ -37,9 +37,19 @@ def logits(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "que
         scores(call, head, batch),
         call.scale,
         softcap=call.softcap,
-        bias=_of_head(call.bias, head, batch),
-        mask=_of_head(call.mask, head, batch),
+        bias=bias(call, head, batch),
+        mask=mask(call, head, batch),
     )
+
+
+def bias(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"] | None:
+    """What one head adds to its logits, None if nothing."""
+    return _of_head(call.bias, head, batch)
+
+
+def mask(call: AttentionCall, head: int, batch: int = 0) -> Bool[Tensor, "query key"] | None:
+    """True where one head sees a key, None where it sees all."""
+    return _of_head(call.mask, head, batch)
 
 
 def weights(call: AttentionCall, head: int, batch: int = 0) -> Float[Tensor, "query key"]:

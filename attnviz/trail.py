@@ -57,7 +57,7 @@ class Trail:
     def root_of(self, addresses: Tensor) -> tuple[Tensor, Tensor]:
         """Which root each address belongs to, and the place of the number in it; −1 for none."""
         bases = torch.tensor([base for _, base in self.roots])
-        which = torch.searchsorted(bases, addresses, right=True) - 1
+        which = torch.searchsorted(bases, addresses.contiguous(), right=True) - 1
         return which, torch.where(which < 0, -1, addresses - bases[which.clamp(min=0)])
 
     def _addresses(self, root: Any) -> Tensor:

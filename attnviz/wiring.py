@@ -191,8 +191,8 @@ class _Follower:
         """Whether a call is the one; what led to another one is forgotten."""
         if self.places.paths.get(id(module)) == self.call.module:
             self.at -= 1
-            if self.at == -1:
-                return True
+            if self.at >= -1:  # an earlier call of the same module may be of the same vectors
+                return self.at == -1
         if self.output is None:
             self.trace.forget()
             self.names.clear()
