@@ -209,6 +209,7 @@ def _with_origin(role: Role, origin: Origin, head: int) -> Role:
     return replace(
         role,
         matrix=" and ".join(dict.fromkeys(origin.projections[index].name for index in found)),
+        bias=_bias(origin.projections, which, column),
         made=_made(origin.projections, which, row, column),
         entering=None if token_row is None else projection.source[token_row].float(),
         x=None if token_row is None else _x(projection, token_row),
@@ -227,6 +228,18 @@ def _x(projection: Projection, row: int) -> Tensor | None:
             return None
         projection = projection.inner
     return projection.source[row].float()
+
+
+def _bias(projections: tuple[Projection, ...], which: Tensor, column: Tensor) -> Tensor | None:
+    """The b of each number, None where no product has one."""
+    biases = {index: projections[index].bias for index in which.unique().tolist() if index >= 0}
+    if bool((which < 0).any()) or all(bias is None for bias in biases.values()):
+        return None
+    found = torch.zeros(len(which))
+    for index, bias in biases.items():
+        if bias is not None:
+            found[which == index] = bias[column[which == index]].float()
+    return found
 
 
 def _made(

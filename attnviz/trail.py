@@ -46,7 +46,7 @@ class Trail:
             return self._joined(made)
         if made.operation in RESTS:
             return self.follow(made.operands[0])
-        if made.operation in MOVES or made.operation == "roll":
+        if made.operation in MOVES or made.operation in ("roll", "broadcast_to"):
             found = self.follow(made.operands[0])
             return None if found is None else made.again(found)
         if made.operation == "pad":  # by zeros, which here mean no address
@@ -84,7 +84,7 @@ class Trail:
         """The addresses of the operand whose numbers stand where those of the result do."""
         operands = made.operands[:3]
         if made.operation in ("add", "sub") and (data := unturned(made)) is not None:
-            operands = [data]
+            operands = [data, *operands]
         result = torch.view_as_real(made.result) if made.result.is_complex() else made.result
         followed = (self.follow(operand) for operand in operands)
         return next((f for f in followed if f is not None and f.shape == result.shape), None)

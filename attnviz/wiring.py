@@ -28,9 +28,8 @@ from attnviz.operations import NoForm, is_attention, laid_out, own_attention
 from attnviz.places import Places
 from attnviz.recorder import batch_size, run
 from attnviz.trace import FUSED, PRODUCTS, Step, Trace, as_value
-from attnviz.trail import FACTORS, Trail
+from attnviz.trail import CHANGES, FACTORS, Trail
 
-SAME = 1e-4  # relative: one and the same number, computed twice
 LOOKED_UP = {"embedding", "index_select"}
 
 
@@ -141,7 +140,9 @@ class _Follower:
         self.batch = batch_size(model, inputs)
         self.places = Places(model)
         self.tables = {id(t): name for name, t in position_tables(model, call.module).items()}
-        self.names: dict[int, str] = {}  # of matrices, by the id of the product's result
+        # Of matrices, by the id of the product's result; and how often what was multiplied had
+        # been written to by then.
+        self.names: dict[int, tuple[str, int]] = {}
         self.sources: dict[int, tuple[Any, Tensor]] = {}  # copies, by what they are copies of
         self.positions: AddedPositions | None = None
         self.found = Wiring()
@@ -149,7 +150,8 @@ class _Follower:
         self.output_addresses: Tensor | None = None  # (batch, head, query, d_v)
         self.mixed: Step | None = None
         self.xs: list[Any] = []  # what the first matrices take
-        self.beside = False  # whether another block's output was met beside the heads' sum
+        # What the heads' sum was when another block's output was added to it, and both together.
+        self.beside: tuple[Tensor, Tensor] | None = None
 
     def watch(self) -> None:
         """Run the model."""
@@ -217,13 +219,19 @@ class _Follower:
                 self.found = replace(self.found, weights=weights.detach().cpu())
 
     def _trail(self, within: str = "") -> Trail:
-        """Leads back to products with a matrix, or to those inside one module only."""
+        """Leads back to products with a matrix, or to those inside one module only.
+
+        Inside a module no stream is added to: that would lead to an earlier run of the module.
+        """
 
         def is_root(made: Any) -> bool:
-            name = self.names.get(id(as_value(made)))
-            return name is not None and name.startswith(within) and matrix_product(made) is not None
+            name, version = self.names.get(id(as_value(made)), (None, 0))
+            if name is None or not name.startswith(within):
+                return False
+            product = matrix_product(made)
+            return product is not None and _version(product.data) == version
 
-        return Trail(is_root)
+        return Trail(is_root, CHANGES - {"add", "sub"} if within else CHANGES)
 
     def _take(
         self, trail: Trail, query: Tensor | None, key: Tensor | None, value: Tensor | None
@@ -246,7 +254,7 @@ class _Follower:
         if inner is None and self.output is None:
             self.xs.append(product.data)
         return Projection(
-            self.names[id(root.result)],
+            self.names[id(root.result)][0],
             self._source(product),
             product.weight.detach().cpu(),
             None if product.bias is None else product.bias.detach().cpu(),
@@ -278,8 +286,9 @@ class _Follower:
 
     def _multiplied(self, step: Step, product: MatrixProduct) -> None:
         """Name a product's matrix; the first that takes the call's output mixes the heads."""
-        self.names[id(step.result)] = self._name(step)
-        if self.output is None or self.found.output is not None:
+        self.names[id(step.result)] = self._name(step), _version(product.data)
+        its_bias = step.operation == "add" and step.operands[0] is self.mixed
+        if self.output is None or (self.found.output is not None and not its_bias):
             return
         trail = Trail(lambda made: as_value(made) is self.output, through=FACTORS)
         addresses = trail.follow(product.data)
@@ -299,8 +308,12 @@ class _Follower:
         if module is None:
             return ""
         path = self.places.paths[id(module)]
+        made = step.operands[0]
+        product = made if step.operation == "add" else step  # a bias alone is no matrix
         used = {
-            id(whole(operand)) for operand in step.operands if isinstance(operand, (Step, Tensor))
+            id(whole(operand))
+            for operand in product.operands
+            if isinstance(operand, (Step, Tensor))
         }
         own = (name for name, p in module.named_parameters() if p.dim() > 1 and id(p) in used)
         name = next(own, "")
@@ -343,22 +356,26 @@ class _Follower:
         before = as_value(other)
         if not isinstance(before, Tensor) or before.shape != step.result.shape:
             return
-        if not self._leads_to_x(before):  # it is the output of another block beside this one
-            self.beside = True
-            return
+        is_stream = self._leads_to_x(before)
         product = matrix_product(self.mixed)
         assert product is not None
         assert addresses is not None
         assert self.found.output is not None
-        added = as_value(step.operands[side])
-        if step.in_place:  # its first operand is overwritten
-            before, added = (step.result - added, added) if side else (before, step.result - before)
+        before, added = _summands(step, before, side)
+        if self.beside is not None:
+            alone, together = self.beside
+            if not _is_same(added, together):  # something was done to both, or to one of them
+                self.trace.stop()
+                return
+            added = alone
+        if not is_stream:  # it is the output of another block beside this one
+            self.beside = added.clone(), step.result.clone()
+            return
         order = product.place.flatten()[addresses.flatten()].argsort()
         width = len(product.weight)
         before, added = (x.flatten()[order].view(-1, width).detach().cpu() for x in (before, added))
         plain = _result(self.found.output.projection)
-        same = bool(((added - plain).abs() <= SAME * plain.abs().max()).all())
-        changed = not (same or self.beside)
+        changed = not _is_same(added, plain)
         stream = Stream(before.clone(), added.clone() if changed else plain, changed)
         self.found = replace(self.found, stream=stream)
         self.trace.stop()
@@ -385,6 +402,28 @@ def _origin(
         at = product.place.flatten()[place[its]]
         row[its], column[its] = at // d_out, at % d_out
     return Origin(projections, which, row, column)
+
+
+def _summands(step: Step, other: Tensor, side: int) -> tuple[Tensor, Tensor]:
+    """The other summand, and that on one side of an addition, as they were before it."""
+    one = as_value(step.operands[side])
+    if not step.in_place:
+        return other, one
+    # Its first operand is overwritten by the sum.
+    return (step.result - one, one) if side else (other, step.result - other)
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether they are the same numbers, computed twice, in the precision of the first."""
+    if one.shape != other.shape:
+        return False
+    return bool(((one - other).abs() <= TOLERANCE[one.dtype] * other.abs().max()).all())
+
+
+def _version(made: Any) -> int:
+    """How often a tensor was written to."""
+    tensor = as_value(made)
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _inverse(addresses: Tensor, size: int) -> Tensor:
