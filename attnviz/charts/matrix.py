@@ -14,7 +14,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
-from jaxtyping import Float, UInt8
+from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 
 from attnviz.charts import theme
@@ -41,17 +41,17 @@ def weight_picture(
     weights = matrix.to_numpy()
     size = (len(queries), len(keys))
     row = matrix.index.get_loc(query)
-    of_target, of_source = (" (target)", " (source)") if cross else ("", "")
+    of_queries, of_keys = axis_titles(cross)
     picture = (
         alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights)}]))
         .mark_image(aspect=False, aria=False)  # or its whole data URL would be read aloud
         .encode(
             x=alt.X("left:Q")
-            .title(f"key: the token looked at{of_source}")
+            .title(of_keys)
             .scale(domain=[0, size[1]], nice=False)
             .axis(orient="top", labelAngle=-45, **_token_labels(size[1], "key", "width")),
             y=alt.Y("top:Q")
-            .title(f"query: the token that looks{of_target}")
+            .title(of_queries)
             .scale(domain=[size[0], 0], nice=False)
             .axis(labelAngle=0, **_token_labels(size[0], "query", "height")),
             x2="right",
@@ -90,6 +90,17 @@ def weight_scale(top: float) -> alt.Chart:
         )
         .properties(height=12, width=theme.MATRIX_SIDE // 2, autosize="pad")
     )
+
+
+def axis_titles(cross: bool) -> tuple[str, str]:
+    """What the axes of queries and of keys are called."""
+    of_target, of_source = (" (target)", " (source)") if cross else ("", "")
+    return f"query: the token that looks{of_target}", f"key: the token looked at{of_source}"
+
+
+def palette() -> str:
+    """The 256 colours of the weights from 0 to the largest, six hexadecimal digits each."""
+    return _viridis().tobytes().hex()
 
 
 def _corners(size: tuple[int, int]) -> dict[str, int]:
@@ -206,11 +217,16 @@ def _reading(weights: Float[np.ndarray, "query key"], row: int) -> list[alt.Para
     ]
 
 
-def encode_cells(weights: Float[np.ndarray, "query key"]) -> str:
-    """Each weight in thousandths, as two base-36 digits, row after row."""
-    thousandths = (weights * 1000).round().astype(int).ravel()
-    pairs = [high + low for high in DIGITS for low in DIGITS]
-    return "".join(pairs[value] for value in thousandths)
+def encode_cells(
+    weights: Float[np.ndarray, "query key"], hidden: Bool[np.ndarray, "query key"] | None = None
+) -> str:
+    """Each weight in thousandths, as two base-36 digits, row after row; -- for what is hidden."""
+    thousandths = (weights * 1000).round().astype(int)
+    digits = np.frombuffer(DIGITS.encode(), np.uint8)
+    pairs = np.stack([digits[thousandths // 36], digits[thousandths % 36]], axis=-1)
+    if hidden is not None:
+        pairs[hidden] = ord("-")
+    return pairs.tobytes().decode()
 
 
 def _title() -> alt.TitleParams:

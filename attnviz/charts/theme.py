@@ -10,6 +10,11 @@ REAL = "#1F6FB8"
 SYNTHETIC = "#C26A00"
 UNREAD = "#777777"  # what a model has and attnviz could not read
 
+POSITIVE, NEGATIVE = "#CC5500", "#2C7BB6"  # of signed numbers; 0 is the page itself
+STRONGEST = 0.85  # opacity of the largest signed number: words of both themes are read on it
+PALE = 0.5  # opacity of what is not chosen
+WORDS = "currentColor"  # the colour of words, which follows the theme
+
 DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}
 DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
 
@@ -26,3 +31,20 @@ CURVE_HEIGHT = 360  # px, axes included
 DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
 LABEL_ROOM = 11  # px along an axis that a token label needs
+
+STRIP_HEIGHT = 40  # px, one vector as a row of cells, its name included
+NAMES_LEFT_FROM = 640  # px of a plot; narrower ones have the names of rows above them
+NAMES_WIDTH = 190  # px that names at the left may take; longer ones stand above as well
+WRITTEN_CELLS = 40  # a row of more cells has no numbers in them,
+DRAWN_CELLS = 256  # and one of still more is an image,
+IMAGE_CELLS = 1024  # of so many cells at most: no screen shows more
+PRODUCTS_HEIGHT = 70  # px, the bars of q·k in each dimension
+RUNNING_HEIGHT = 52  # px, their running sum
+KEY_BARS_HEIGHT = 115  # px without axes, as are those below
+KEY_STRIP_HEIGHT = 50
+HEADS_HEIGHT = 90
+DISTANCE_HEIGHT = 150
+KEY_AXIS_WIDTH = 56  # px left of all bars over keys, so that their plots stand in line
+KEY_LABEL, KEY_LABEL_HEIGHT = 78, 62  # px of a key's label, and of its height at 45°
+SMALLEST_FONT = 10
+SMALL_FONT = 12

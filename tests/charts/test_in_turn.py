@@ -10,9 +10,20 @@ import pandas as pd
 import pytest
 
 from attnviz import frames
-from attnviz.charts import family_tree, layer_strips, matrix, overlay, playground
+from attnviz.charts import (
+    distance,
+    family_tree,
+    key_bars,
+    layer_strips,
+    match,
+    matrix,
+    overlay,
+    playground,
+    strips,
+)
 
 MODULES = (family_tree, layer_strips, matrix, overlay, playground)
+MODULES += (distance, key_bars, match, strips)
 TOKENS = pd.DataFrame({"position": range(3), "token": list("abc")})
 WEIGHTS = pd.DataFrame(np.eye(3)).rename_axis(index="query", columns="key")
 ROW = pd.DataFrame({"divisor": "1", "key": range(3), "weight": [0.5, 0.3, 0.2]})
