@@ -494,9 +494,8 @@ def _told_of_retrieving(worked: Worked) -> list[str]:
 
 
 NOT_IMPORTANCE = (
-    "A weight is not an importance: what comes back is weight times value (Kobayashi et al. 2020), "
-    "and even that does not settle what the model's answer depends on (Jain and Wallace 2019; "
-    "Wiegreffe and Pinter 2019)."
+    "What comes back is weight times value (Kobayashi et al. 2020), and neither explains what the "
+    "model says (Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
 )
 
 

@@ -350,6 +350,7 @@ def step(names: Sequence[str]) -> int:
             on_change=_take_step,
             label_visibility="collapsed",
             width="stretch",
+            wrap=True,
         )
         last = len(names)
         _step_button("Back", (now or last + 1) - 1, now == 1, "Left")

@@ -33,11 +33,16 @@ STYLE = f"""
 /* Words in charts follow the theme when it is switched: no colour of theirs is in the spec. */
 [data-testid="stVegaLiteChart"] svg text {{ fill: currentColor; }}
 @media (max-width: {theme.STACKED_BELOW}px) {{
-  .st-key-sides > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {{
-    flex-direction: column;
+  [class*="st-key-sides"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {{
+    flex-direction: column; gap: 0;
   }}
-  .st-key-sides > * > * > [data-testid="stColumn"] {{ width: 100%; flex: none; }}
+  [class*="st-key-sides"] > * > * > [data-testid="stColumn"] {{ width: 100%; flex: none; }}
 }}
+[class*="st-key-step_"], [class*="st-key-step_"] [data-testid="stVerticalBlock"] {{ gap: .5rem; }}
+[class*="st-key-step_"] .katex-display {{ margin: 0; }}
+.st-key-boxes [data-testid="stMetric"] {{ padding: 0; }}
+.st-key-boxes [data-testid="stMetric"] > div {{ padding: .3rem .7rem; }}
+.st-key-boxes [data-testid="stMetricValue"] {{ font-size: 1.35rem; font-weight: 600; }}
 .block-container {{ padding-top: 4.5rem; padding-bottom: 3rem; }}
 </style>
 """
@@ -63,10 +68,18 @@ def panel(kind: Literal["real", "synthetic"], name: str) -> Iterator[None]:
         yield
 
 
-def sides() -> Sequence[DeltaGenerator]:
-    """Two columns, one above the other where the window is narrow."""
-    with st.container(key="sides"):
-        return st.columns(2, gap="large")
+def sides(left: int = 1, right: int = 1, name: str = "") -> Sequence[DeltaGenerator]:
+    """Two columns as wide as these shares, one above the other where the window is narrow.
+
+    `name` tells several such pairs on a page apart.
+    """
+    with st.container(key=f"sides_{name}"):
+        return st.columns([left, right], gap="large")
+
+
+def four_fields() -> Sequence[DeltaGenerator]:
+    """Two narrow places for numbers and two wide ones for tokens."""
+    return st.container().columns([1, 1, 2, 2])
 
 
 def row_of_fields() -> Sequence[DeltaGenerator]:
