@@ -34,6 +34,7 @@ def real_head() -> Head | None:
         if told := sentences.against_the_column(shown, query):
             st.markdown(look.plain(told))
     figures.head_picture(shown, query)
+    st.page_link("pages/one_cell.py", label="Work out one cell of this head")
     with st.container():
         controls.hide_first(whole)
         for told in sentences.about(shown, query):

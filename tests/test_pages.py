@@ -71,6 +71,17 @@ def test_start_shows_the_weight_that_the_model_computed():
     assert f"n = {weights.shape[0]}" in said(app)
 
 
+def test_start_leads_to_one_cell_of_the_head_on_screen():
+    app = served(opened(layer="1", head="3"))
+    link = app.get("page_link")[0].proto
+    assert "one cell" in link.label
+    assert link.page == "one_cell"
+    query = app.selectbox(key="query").value
+    there = served(app.switch_page("pages/one_cell.py").run())
+    assert "layer 1, head 3" in said(there)
+    assert there.selectbox(key="query").value == query
+
+
 def test_captions_say_real_and_synthetic():
     words = said(served(opened()))
     assert "real · Bundled" in words

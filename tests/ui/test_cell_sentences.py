@@ -702,7 +702,7 @@ def test_what_is_told_of_retrieving_is_so(seed: int):
     total, length, *_ = numbers(second)
     assert total == pytest.approx(sum(lengths), rel=6e-3)
     assert length == pytest.approx(float(given.cell.into_stream.part.norm()), rel=6e-3)
-    assert third.startswith("A weight is not an importance")
+    assert third.startswith("What comes back is weight times value")
 
 
 def test_a_query_that_sees_nothing_gets_nothing_back():
