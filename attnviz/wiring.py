@@ -352,25 +352,27 @@ class _Follower:
         if (found[0] is None) == (found[1] is None):
             return
         side = 0 if found[1] is None else 1
-        other, addresses = step.operands[1 - side], found[side]
-        before = as_value(other)
-        if not isinstance(before, Tensor) or before.shape != step.result.shape:
+        other = as_value(step.operands[1 - side])
+        if not isinstance(other, Tensor) or other.shape != step.result.shape:
             return
-        is_stream = self._leads_to_x(before)
-        product = matrix_product(self.mixed)
-        assert product is not None
-        assert addresses is not None
-        assert self.found.output is not None
-        before, added = _summands(step, before, side)
+        before, added = _summands(step, other, side)
         if self.beside is not None:
             alone, together = self.beside
             if not _is_same(added, together):  # something was done to both, or to one of them
                 self.trace.stop()
                 return
             added = alone
-        if not is_stream:  # it is the output of another block beside this one
+        if self._leads_to_x(other):
+            self._take_stream(before, added, found[side])
+        else:  # it is the output of another block beside this one
             self.beside = added.clone(), step.result.clone()
-            return
+
+    def _take_stream(self, before: Tensor, added: Tensor, addresses: Tensor | None) -> None:
+        """Put stream and addition in the order of W_O's result; `addresses` are of its numbers."""
+        product = matrix_product(self.mixed)
+        assert product is not None
+        assert addresses is not None
+        assert self.found.output is not None
         order = product.place.flatten()[addresses.flatten()].argsort()
         width = len(product.weight)
         before, added = (x.flatten()[order].view(-1, width).detach().cpu() for x in (before, added))

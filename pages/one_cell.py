@@ -85,7 +85,7 @@ def steps(worked: Worked) -> None:
             continue
         with st.container(key=f"step_{number}"):
             st.subheader(f"{number} {sentences.STEPS[number - 1]}")
-            formula, words = look.sides(1, 2, f"step_{number}")
+            formula, words = look.sides(2, 3, f"step_{number}")
             if equation := equations.equation(worked, number - 1):
                 formula.latex(equation)
             for told in sentences.told(worked, number - 1):
