@@ -105,7 +105,9 @@ class IntoStream:
     `part` is W_O of this head times its output; `bias` is W_O's own, shared by all heads. `heads`
     has the length of every head's part. `added` is what the layer adds, all heads together;
     `changed` says that a norm made it of their sum. `before` is the stream before that. These
-    three are None where the addition was not found.
+    three are None where the addition was not found. `gated` says that the output was multiplied by
+    something before W_O, and `others` how many numbers W_O takes that are no head's, as those of a
+    convolution: they are in `added` too.
     """
 
     matrix: str
@@ -116,6 +118,7 @@ class IntoStream:
     before: Float[Tensor, " d_model"] | None = None
     changed: bool | None = None
     gated: bool = False
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -379,4 +382,5 @@ def _into_stream(
         added=None if stream is None else stream.added[row].float(),
         before=None if stream is None else stream.before[row].float(),
         changed=None if stream is None else stream.changed,
+        others=projection.weight.shape[1] - sum(len(given) for _, given in parts),
     )

@@ -141,8 +141,10 @@ def _joined(step: Step) -> _Found | None:
     found = [_follow(part) for part in parts]
     axis = [*step.operands, step.options.get("dim", 0)][1]
     across = step.operation == "stack" or axis in (-1, step.result.dim() - 1)
-    # Parts that were not rotated are dimensions left alone; tokens are all rotated or none.
-    if not (any(found) if across else all(found)):
+    # Parts that were not rotated are dimensions left alone; tokens are all rotated or none, but
+    # for the nothing that an empty cache puts before them.
+    of_tokens = [f for f, part in zip(found, parts, strict=True) if as_value(part).numel()]
+    if not (any(found) if across else of_tokens and all(of_tokens)):
         return None
     tensors = [f.tensor if f else as_value(p) for f, p in zip(found, parts, strict=True)]
     whole = step.again(type(parts)(tensors))

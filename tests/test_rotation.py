@@ -149,5 +149,10 @@ def test_tokens_are_all_rotated_or_none():
     torch.testing.assert_close(found, torch.cat((x, x), dim=2))
 
 
+def test_an_empty_cache_before_the_tokens_hides_no_rotation():
+    x, _, found = traced(lambda x: torch.cat((torch.tensor([]), by_halves(x)), dim=-2))
+    torch.testing.assert_close(found, x)
+
+
 def test_a_mixture_with_something_else_is_no_rotation():
     assert traced(lambda x: x * 1.0 + torch.zeros_like(x) * 0.5)[2] is None

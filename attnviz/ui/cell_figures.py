@@ -53,12 +53,10 @@ def three_roles(worked: Worked) -> None:
     """The vectors of the two tokens, and what the matrices make of them."""
     query, key = _words(worked)
     made = roles(worked)
-    entering = {"x": made.get("q", worked.cell.value), "y": worked.cell.value}
-    xs = {f"x of {query}": entering["x"].x, f"x of {key}": entering["y"].x}
-    _vectors(xs, "what the matrices are given")
+    words = {"q": query, "k": key, "v": key}
+    _vectors(_given(worked, words), "what the matrices are given")
     latent = {f"latent for {name}": r.entering for name, r in made.items() if is_latent(r)}
     _vectors(latent, "the latent vectors")
-    words = {"q": query, "k": key, "v": key}
     vectors = {
         f"{letter} of {words[letter]}": role.used if role.made is None else role.made
         for letter, role in made.items()
@@ -169,6 +167,18 @@ def code(asked: Asked, worked: Worked) -> None:
 def caption(worked: Worked) -> None:
     """The line that says what all this is of."""
     st.caption(look.plain(told.caption(worked)))
+
+
+def _given(worked: Worked, words: Mapping[str, str]) -> Mapping[str, Tensor | None]:
+    """The vectors x by the words of their tokens and the roles that they are for."""
+    given: dict[str, Tensor] = {}
+    for letter, role in roles(worked).items():
+        of = f"x of {words[letter]}"
+        if role.x is None or any(n.startswith(of) and x.equal(role.x) for n, x in given.items()):
+            continue
+        several = any(name.startswith(of) for name in given)
+        given[f"{of}, for {letter}" if several else of] = role.x
+    return given
 
 
 def _words(worked: Worked) -> tuple[str, str]:

@@ -21,6 +21,10 @@ STEPS = ("Three roles", "Position", "Match", "Scale", "Softmax", "Retrieve", "In
 NUMBERS = ("No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten")
 MATCHES = 1e-4  # how near a recomputed weight must come for a tick; captures must come as near
 NEARER = 3  # tokens by which a key is moved in thought
+HALF_KNOWN = (
+    "Queries and keys are rotated by their places, but only of one of the two could it be followed "
+    "what it was before."
+)
 NO_Q_AND_K = (
     "This model offers no queries and keys whose product is the score: its weights are shown as "
     "it computes them, and this step cannot be."
@@ -124,12 +128,28 @@ def _from_which(worked: Worked) -> str:
             f"value v from that of {key} in the source: two sequences, so two kinds of "
             "vectors, x and y."
         )
-    if worked.query == worked.key:
-        return f"One vector, that of {query}, makes the query q, the key k and the value v."
-    return (
-        f"The vector of {query} makes the query q, the vector of {key} makes the key k and the "
-        "value v; each token has all three."
-    )
+    if worked.query == worked.key and _made_of_one(worked, "q", "k"):
+        told = f"One vector, that of {query}, makes the query q, the key k and the value v."
+    elif worked.query == worked.key:
+        told = (
+            f"{query} stands for one vector on the side of the queries, which makes q, and for "
+            "another one on that of the keys, which makes k and v."
+        )
+    else:
+        told = (
+            f"The vector of {query} makes the query q, the vector of {key} makes the key k and "
+            "the value v; each token has all three."
+        )
+    if _made_of_one(worked, "k", "v"):
+        return told
+    return f"{told} Before k is made, the model adds something to the vector that v is made from."
+
+
+def _made_of_one(worked: Worked, one: str, other: str) -> bool:
+    """Whether two roles of one token are made from the same vector, as far as that is known."""
+    made = roles(worked)
+    a, b = made[one].x, made[other].x
+    return a is None or b is None or a.tolist() == b.tolist()
 
 
 def _by_which(worked: Worked) -> str:
@@ -200,14 +220,15 @@ def _sharing(worked: Worked) -> str:
 
 def _after(worked: Worked) -> str:
     """What happens between the matrix and the use."""
-    if worked.norm:
-        return "Queries and keys then pass a norm of their own (QK-norm)."
     changed = [
         name
         for name, role in roles(worked).items()
         if role.made is not None
         and not is_used_as_made(role, worked.query_factor if name == "q" else 1.0)
     ]
+    if worked.norm:
+        also = " The value is changed as well, by a norm or a factor." if "v" in changed else ""
+        return f"Queries and keys then pass a norm of their own (QK-norm).{also}"
     if not changed:
         return ""
     return (
@@ -237,8 +258,11 @@ def _told_of_position(worked: Worked) -> list[str]:
 def _of_rotation(worked: Worked) -> str:
     """The score before and after the rotation, and as it would be at another distance."""
     cell = worked.cell
-    if not (rotated(worked) and cell.query and cell.key and cell.match):
+    if not (cell.query and cell.key and cell.match):
         return ""
+    if not rotated(worked):
+        one_known = not (cell.query.unrotated is None and cell.key.unrotated is None)
+        return HALF_KNOWN if one_known else ""
     assert cell.query.unrotated is not None
     assert cell.key.unrotated is not None
     query, key = cell.query.unrotated.tolist(), cell.key.unrotated.tolist()
@@ -590,9 +614,12 @@ def _added(worked: Worked, into: IntoStream) -> str:
         )
     added, before = (math.hypot(*x.tolist()) for x in (into.added, into.before))
     changed = ", after a norm or a factor," if into.changed else ""
+    beside = (
+        f", with {into.others:,} numbers of another kind that W_O takes," if into.others else ""
+    )
     return (
-        f"All heads together add{changed} a vector of length {number(added)} to the vector of "
-        f"{query}, the token that looks, which has length {number(before)} before; {later}."
+        f"All heads together{beside} add{changed} a vector of length {number(added)} to the vector "
+        f"of {query}, the token that looks, which has length {number(before)} before; {later}."
     )
 
 

@@ -813,3 +813,49 @@ def test_real_models_are_told_as_they_are(
     call = served(asked).calls(part)[layer]
     score = float(call.query[0, 2, 4] @ call.key[0, 2 // given.group, 3])
     assert value(dict(boxes(given))["score q·k"]) == pytest.approx(score, abs=6e-4)
+
+
+# --- what a model does otherwise than most
+
+
+def replaced(given: Worked, name: str, **changes) -> Worked:
+    cell = replace(given.cell, **{name: replace(getattr(given.cell, name), **changes)})
+    return replace(given, cell=cell)
+
+
+def test_a_key_made_from_another_vector_than_its_value_is_told():
+    """As in DETR, where positions are added to what makes queries and keys."""
+    x = torch.arange(D_MODEL).float()
+    given = replaced(replaced(worked(0), "value", x=x), "key", x=x.clone())
+    other = replaced(given, "key", x=x + 1)
+    assert "Before k is made, the model adds something" in told(other, ROLES)[0]
+    assert "adds something" not in told(given, ROLES)[0]
+
+
+def test_a_learned_query_at_the_place_of_the_key_is_told():
+    x = torch.arange(D_MODEL).float()
+    given = worked(0)
+    given = replaced(replace(given, key=given.query), "key", x=x)
+    assert "One vector" in told(replaced(given, "query", x=x.clone()), ROLES)[0]
+    other = replaced(given, "query", x=x + 1)
+    assert "stands for one vector on the side of the queries" in told(other, ROLES)[0]
+
+
+def test_a_value_that_passes_a_norm_is_told_beside_those_of_query_and_key():
+    given = replace(worked(0), norm=True)
+    assert "The value is changed as well" not in " ".join(told(given, ROLES))
+    changed = replaced(given, "value", made=given.cell.value.used * 2)
+    assert "The value is changed as well" in " ".join(told(changed, ROLES))
+
+
+def test_a_rotation_of_which_half_is_known_is_told():
+    given = worked(0)
+    half = replaced(given, "query", unrotated=given.cell.query.used)
+    half = replaced(half, "key", unrotated=None)
+    assert "only of one of the two could it be followed" in " ".join(told(half, POSITION))
+
+
+def test_numbers_that_W_O_takes_beside_the_heads_are_told():  # noqa: N802 - the name of a matrix
+    x = torch.arange(D_MODEL).float()
+    given = replaced(worked(0), "into_stream", others=1234, added=x, before=x)
+    assert "with 1,234 numbers of another kind that W_O takes" in " ".join(told(given, STREAM))
