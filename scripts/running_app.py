@@ -32,6 +32,14 @@ ALL_DRAWN = f"""() => {{
         && document.querySelector("{HEAD_PICTURE}")?.width.baseVal.value > 0
         && drawn('real') && drawn('synthetic');
 }}"""
+# The script has ended, a step is there, and every chart of the page has marks.
+CELL_DRAWN = """() => {
+    const charts = [...document.querySelectorAll(
+        '[data-testid=stVerticalBlock][class*=st-key-step_] [data-testid=stVegaLiteChart]')];
+    const hasMarks = chart => chart.querySelector('.role-mark :is(path, image, text, line)');
+    return document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
+        && charts.length > 0 && charts.every(hasMarks);
+}"""
 
 
 class AppNotStarted(RuntimeError):  # noqa: N818 - what happened, with the log as the message
@@ -124,3 +132,8 @@ def running_browser() -> Iterator[Browser]:
 def wait_until_drawn(page: Page) -> None:
     """Return when the real head and every chart of the playground are drawn."""
     page.wait_for_function(ALL_DRAWN, timeout=PATIENCE * 1000)
+
+
+def wait_until_cell_drawn(page: Page) -> None:
+    """Return when the charts of the step on screen are drawn."""
+    page.wait_for_function(CELL_DRAWN, timeout=PATIENCE * 1000)

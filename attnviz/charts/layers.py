@@ -58,6 +58,7 @@ def chart(
         height=height,
         title=alt.Undefined if title is None else _title(title),
         autosize={"type": "fit-x", "contains": "padding"},
+        padding={"bottom": theme.BELOW_CHART},  # Streamlit would leave 20 px
         view={"stroke": None},
     )
 

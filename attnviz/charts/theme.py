@@ -32,6 +32,7 @@ DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
 LABEL_ROOM = 11  # px along an axis that a token label needs
 
+BELOW_CHART = 4  # px under charts that stand close one below the other
 STRIP_HEIGHT = 40  # px, one vector as a row of cells, its name included
 NAMES_LEFT_FROM = 640  # px of a plot; narrower ones have the names of rows above them
 NAMES_WIDTH = 190  # px that names at the left may take; longer ones stand above as well

@@ -34,12 +34,12 @@ STYLE = f"""
 [data-testid="stVegaLiteChart"] svg text {{ fill: currentColor; }}
 @media (max-width: {theme.STACKED_BELOW}px) {{
   [class*="st-key-sides"] > [data-testid="stLayoutWrapper"] > [data-testid="stHorizontalBlock"] {{
-    flex-direction: column; gap: 0;
+    flex-direction: column; gap: 1rem;
   }}
   [class*="st-key-sides"] > * > * > [data-testid="stColumn"] {{ width: 100%; flex: none; }}
 }}
 [class*="st-key-step_"], [class*="st-key-step_"] [data-testid="stVerticalBlock"] {{ gap: .5rem; }}
-[class*="st-key-step_"] .katex-display {{ margin: 0; }}
+[class*="st-key-step_"] .katex-display {{ margin: 0 0 .5rem; }}
 .st-key-boxes [data-testid="stMetric"] {{ padding: 0; }}
 .st-key-boxes [data-testid="stMetric"] > div {{ padding: .3rem .7rem; }}
 .st-key-boxes [data-testid="stMetricValue"] {{ font-size: 1.35rem; font-weight: 600; }}
