@@ -166,12 +166,14 @@ def test_the_link_shows_the_same_cell_and_step_to_another(visitor: Visitor) -> N
     page.get_by_role("radio", name=f"3 {STEPS[2]}").click()
     expect_step(page, 3)
     expect(page.get_by_text("In the order of the dimensions")).to_be_visible()
-    told = page.locator(STEP).inner_text()
+    said = f"{STEP} [data-testid=stMarkdownContainer]"
+    expect(page.locator(STEP).get_by_text("In the order of the dimensions")).to_be_visible()
+    told = page.locator(said).all_inner_texts()
     again = followed(visitor, page.url.removeprefix(f"{visitor.app.address}/"))
     expect_cell(again, 10, 4)
     expect_step(again, 3)
     expect(again.get_by_text("In the order of the dimensions")).to_be_visible()
-    assert again.locator(STEP).inner_text() == told
+    expect(again.locator(said)).to_have_text(told, use_inner_text=True)
 
 
 def test_the_keyboard_is_enough(visitor: Visitor) -> None:
