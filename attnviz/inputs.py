@@ -183,8 +183,14 @@ def _written(
 ) -> list[int]:
     """What the model writes itself, taking its likeliest token each time."""
     room = min(WRITTEN_TOKENS, (max_tokens or WRITTEN_TOKENS + 1) - 1)
-    with torch.no_grad():
-        written: Tensor = model.generate(**tensors, max_new_tokens=room, **GREEDY)  # type: ignore
+    try:
+        with torch.no_grad():
+            written: Tensor = model.generate(**tensors, max_new_tokens=room, **GREEDY)  # type: ignore
+    except ValueError as problem:  # what it needs to begin with may be missing in its folder
+        raise UnusableModel(
+            "This model cannot write a target text by itself, as its configuration does not say "
+            "how to begin. Type the text for its decoder under “Target text”."
+        ) from problem
     ids: list[int] = written[0].tolist()
     end = model.generation_config.eos_token_id
     ends = end if isinstance(end, list) else [end]

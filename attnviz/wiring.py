@@ -121,9 +121,13 @@ def wiring(
 ) -> Wiring:
     """Run the model again and tell what surrounds one of the calls that were captured.
 
-    Raises `UnreadableModel` if the model cannot run on the inputs.
+    What another run does not repeat, as where a model draws at random, stays None. Raises
+    `UnreadableModel` if the model cannot run on the inputs, `ValueError` for a call of another
+    capture.
     """
     of_module = [other for other in capture.calls if other.module == call.module]
+    if not any(other is call for other in of_module):
+        raise ValueError("This call is not one of that capture.")
     at = next(place for place, other in enumerate(of_module) if other is call)
     follower = _Follower(model, inputs, call, at)
     follower.watch()
@@ -148,6 +152,7 @@ class _Follower:
         self.found = Wiring()
         self.output: Tensor | None = None
         self.output_addresses: Tensor | None = None  # (batch, head, query, d_v)
+        self.written = 0  # how often the output had been written to
         self.mixed: Step | None = None
         self.xs: list[Any] = []  # what the first matrices take
         # What the heads' sum was when another block's output was added to it, and both together.
@@ -172,6 +177,8 @@ class _Follower:
             if not self._is_it(module):
                 return
             arguments, trail = given(), self._trail()
+            if not self._is_same_run(arguments.value):
+                return
             roles = self.trace.traced([arguments.query, arguments.key, arguments.value])
             self._take(trail, *map(trail.follow, roles))
             self._await(output[0], counted(output[0]).transpose(1, 2))
@@ -202,12 +209,18 @@ class _Follower:
             self.trace.stop()
         return False
 
+    def _is_same_run(self, value: Tensor) -> bool:
+        """Whether the values are those captured: a model may draw at random what it looks at."""
+        return _is_same(value.detach().cpu(), self.call.value)
+
     def _attended(self, step: Step) -> None:
         """Take a model's own operations as the call, if they are."""
         module = self.places.at_work()
         if module is None or not is_attention(step) or not self._is_it(module):
             return
         with suppress(NoForm):
+            if not self._is_same_run(own_attention(step, self.batch).shared_value):
+                return
             trail = self._trail()
             layout = laid_out(step, self.batch, trail.follow, counted(step.result))
             self._take(trail, layout.query, layout.key, layout.value)
@@ -271,6 +284,11 @@ class _Follower:
 
     def _await(self, output: Tensor, addresses: Tensor) -> None:
         self.output, self.output_addresses = output, addresses
+        self.written = _version(output)
+
+    def _is_output(self, made: Any) -> bool:
+        """Whether this is the call's output, which nothing was written into since."""
+        return as_value(made) is self.output and _version(made) == self.written
 
     def _ask(self, attend: Callable[[Tensor], Tensor], value: Tensor) -> None:
         """Keep the weights that the model's own function gives, if its output is their mean."""
@@ -286,11 +304,13 @@ class _Follower:
 
     def _multiplied(self, step: Step, product: MatrixProduct) -> None:
         """Name a product's matrix; the first that takes the call's output mixes the heads."""
+        if step.operation == "add" and not self._is_of_same_module(step):
+            return
         self.names[id(step.result)] = self._name(step), _version(product.data)
         its_bias = step.operation == "add" and step.operands[0] is self.mixed
         if self.output is None or (self.found.output is not None and not its_bias):
             return
-        trail = Trail(lambda made: as_value(made) is self.output, through=FACTORS)
+        trail = Trail(self._is_output, through=FACTORS)
         addresses = trail.follow(product.data)
         if addresses is None:
             return
@@ -301,6 +321,12 @@ class _Follower:
             return
         mixing = Mixing(self._projection(step), at // rows.shape[1], at % rows.shape[1])
         self.found, self.mixed = replace(self.found, output=mixing), step
+
+    def _is_of_same_module(self, bias_added: Step) -> bool:
+        """Whether a bias is added by the module that has the matrix."""
+        name, _ = self.names.get(id(as_value(bias_added.operands[0])), ("", 0))
+        module = self.places.at_work()
+        return module is not None and name.startswith(f"{self.places.paths[id(module)]}.")
 
     def _name(self, step: Step) -> str:
         """The path of the matrix in the model."""
@@ -340,7 +366,8 @@ class _Follower:
     def _positions(self) -> AddedPositions | None:
         """Those that were added to the tokens of this call."""
         known = self.positions
-        if known is None or known.vectors is None or self.call.kind == "cross":
+        queries, keys = self.call.n
+        if known is None or known.vectors is None or self.call.kind == "cross" or queries != keys:
             return None
         one_each = len(known.vectors) == self.call.n[0]
         return known if one_each else replace(known, vectors=None)
@@ -355,6 +382,11 @@ class _Follower:
         other = as_value(step.operands[1 - side])
         if not isinstance(other, Tensor) or other.shape != step.result.shape:
             return
+        if self._depends_on_heads(step.operands[1 - side]) or step.options.get("alpha", 1) != 1:
+            if self.beside is None and self.xs:  # W_O is not all that is done to the heads
+                self.found = replace(self.found, output=None)
+            self.trace.stop()
+            return
         before, added = _summands(step, other, side)
         if self.beside is not None:
             alone, together = self.beside
@@ -367,16 +399,33 @@ class _Follower:
         else:  # it is the output of another block beside this one
             self.beside = added.clone(), step.result.clone()
 
+    def _depends_on_heads(self, made: Any) -> bool:
+        """Whether anything on the way to a tensor was the call's output."""
+        ahead, known = [made], set()
+        while ahead:
+            one = ahead.pop()
+            if as_value(one) is self.output:
+                return True
+            if isinstance(one, (list, tuple)):
+                ahead.extend(one)
+            elif isinstance(one, Step) and id(one) not in known:
+                known.add(id(one))
+                ahead.extend([*one.operands, *one.options.values()])
+        return False
+
     def _take_stream(self, before: Tensor, added: Tensor, addresses: Tensor | None) -> None:
         """Put stream and addition in the order of W_O's result; `addresses` are of its numbers."""
         product = matrix_product(self.mixed)
         assert product is not None
         assert addresses is not None
         assert self.found.output is not None
+        plain = _result(self.found.output.projection)
+        if addresses.numel() != plain.numel():  # windows with padding, which the stream has not
+            self.trace.stop()
+            return
         order = product.place.flatten()[addresses.flatten()].argsort()
         width = len(product.weight)
         before, added = (x.flatten()[order].view(-1, width).detach().cpu() for x in (before, added))
-        plain = _result(self.found.output.projection)
         changed = not _is_same(added, plain)
         stream = Stream(before.clone(), added.clone() if changed else plain, changed)
         self.found = replace(self.found, stream=stream)

@@ -9,7 +9,8 @@ st.title("One cell, worked out")
 st.markdown(
     "A query **q** asks, a key **k** answers; the better they match, the more of the value **v** "
     "comes back. Here is one number of a trained model from beginning to end, with nothing made "
-    "up and nothing left out. Click a cell, and step through it with the arrow keys."
+    "up and nothing left out. Click a cell; then Next, or the arrow keys outside of the matrix, go "
+    "through it step by step."
 )
 
 from attnviz.ui import cell_equations as equations  # noqa: E402 - after the first text

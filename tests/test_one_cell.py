@@ -100,7 +100,7 @@ def test_steps_are_revealed_one_by_one_and_kept_in_the_link():
 
 def test_all_steps_at_once():
     app = served(page())
-    app.get("pills")[0].set_value(0)
+    field(app.button, "All at once").click()
     served(app.run())
     assert [title.split(" ", 1)[1] for title in titles(app)] == list(STEPS)
     assert app.query_params["step"] == "0"

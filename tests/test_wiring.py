@@ -314,7 +314,10 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     ),
     "first run of a shared layer taken for another": (
         "albert",
-        lambda patch: patch.setattr(wirings._Follower, "_is_it", the_first_call),
+        lambda patch: [
+            patch.setattr(wirings._Follower, "_is_it", the_first_call),
+            patch.setattr(wirings._Follower, "_is_same_run", lambda self, value: True),
+        ],
     ),
     "keys in another order": (
         "gpt_oss",
@@ -649,3 +652,52 @@ def test_places_of_patches_are_not_those_of_windows():
     read = capture(model, inputs)
     found = wiring(model, inputs, read, read.calls[0]).positions
     assert found == AddedPositions("embeddings.position_embeddings", None)
+
+
+# --- what another run does not repeat, and what is no stream
+
+
+def test_a_model_that_draws_at_random_is_not_wired_from_another_draw():
+    config = hf.ViTMAEConfig(
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=29,
+        image_size=20,
+        patch_size=4,
+        mask_ratio=0.5,
+    )
+    model = hf.ViTMAEModel(config).eval()
+    inputs = {"pixel_values": torch.randn(1, 3, 20, 20)}
+    captured = capture(model, inputs)
+    torch.manual_seed(99)
+    assert wiring(model, inputs, captured, captured.calls[0]) == Wiring()
+
+
+def test_a_call_of_another_capture_is_refused():
+    model, inputs = tiny_models.build("gpt2"), tiny_models.inputs_for("gpt2")
+    one, other = (capture(model, inputs) for _ in range(2))
+    with pytest.raises(ValueError, match="not one of that capture"):
+        wiring(model, inputs, one, other.calls[0])
+
+
+def test_a_second_way_from_the_heads_to_the_stream_is_not_taken_for_a_block_beside():
+    """As where a low-rank correction is added to W_O's result (Hu et al. 2021, LoRA)."""
+
+    class Corrected(torch.nn.Module):
+        def __init__(self, whole: torch.nn.Linear) -> None:
+            super().__init__()
+            self.whole = whole
+            self.down = torch.nn.Linear(whole.in_features, 2, bias=False)
+            self.up = torch.nn.Linear(2, whole.out_features, bias=False)
+
+        def forward(self, x):
+            return self.whole(x) + self.up(self.down(x))
+
+    model, inputs = tiny_models.build("llama"), tiny_models.inputs_for("llama")
+    attention = model.model.layers[0].self_attn
+    attention.o_proj = Corrected(attention.o_proj)
+    captured = capture(model, inputs)
+    found = wiring(model, inputs, captured, captured.calls[0])
+    assert (found.output, found.stream) == (None, None)
+    assert found.query is not None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from attnviz.cell import Role
     from attnviz.ui.cells import Worked
 
-SAME = 1e-4  # relative
+SAME, SAME_IN_HALF = 1e-4, 2e-2  # relative, in float32 and in the shorter precisions
 
 
 def equation(worked: Worked, step: int) -> str:
@@ -40,7 +40,7 @@ def _role_equation(worked: Worked, name: str, role: Role) -> str:
     if factor != 1:
         sign = _latex_factor(factor, len(role.used))
         made = rf"{sign}\left({made}\right)" if "+" in made else rf"{sign}\,{made}"
-    if is_used_as_made(role, factor):
+    if is_used_as_made(worked, role, factor):
         return f"{left} &= {made}"
     if worked.norm and name != "v":
         return rf"{left} &= \mathrm{{norm}}\left({made}\right)"
@@ -144,6 +144,7 @@ def _stream_equation(worked: Worked) -> str:
     output = rf"(g_i^{{h}} \odot {output})" if into.gated else output
     added = rf"\textstyle\sum_h W_O^{{h}}\,{output}"
     added += "" if into.bias is None else " + b_O"
+    added += r" + \ldots" if into.others else ""
     rows = [rf"\mathrm{{added}}_i &= {rf'f({added})' if into.changed else added}"]
     if into.before is not None:
         rows.append(r"\mathrm{stream}_i &\leftarrow \mathrm{stream}_i + \mathrm{added}_i")
@@ -182,14 +183,15 @@ def is_latent(role: Role) -> bool:
     return role.entering is not None and role.x is not None and len(role.entering) < len(role.x)
 
 
-def is_used_as_made(role: Role, factor: float) -> bool:
+def is_used_as_made(worked: Worked, role: Role, factor: float) -> bool:
     """Whether nothing but a rotation and this factor comes after the matrix."""
+    same = SAME if worked.head.precision in ("float32", "float64") else SAME_IN_HALF
     if role.made is None:
         return False
     used = (role.used if role.unrotated is None else role.unrotated).tolist()
     largest = max(map(abs, used), default=0.0)
     pairs = zip(used, role.made.tolist(), strict=True)
-    return all(abs(one - factor * other) <= SAME * largest for one, other in pairs)
+    return all(abs(one - factor * other) <= same * largest for one, other in pairs)
 
 
 def rotated(worked: Worked) -> bool:

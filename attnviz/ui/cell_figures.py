@@ -57,8 +57,11 @@ def three_roles(worked: Worked) -> None:
     _vectors(_given(worked, words), "what the matrices are given")
     latent = {f"latent for {name}": r.entering for name, r in made.items() if is_latent(r)}
     _vectors(latent, "the latent vectors")
+    normed = {"q", "k"} if worked.norm else set()
     vectors = {
-        f"{letter} of {words[letter]}": role.used if role.made is None else role.made
+        f"{letter} of {words[letter]}{' before its norm' if letter in normed else ''}": (
+            role.used if role.made is None else role.made
+        )
         for letter, role in made.items()
     }
     _vectors(vectors, "what the matrices make", numbers="roles")

@@ -39,9 +39,15 @@ def headline(worked: Worked) -> str:
     query, key = _tokens(worked)
     if worked.kind == "cross":
         return f"How much does {query} of the target look at {key} of the source?"
-    if worked.query == worked.key:
+    if _is_one_token(worked):
         return f"How much does {query} look at itself?"
     return f"How much does {query} look at {key}?"
+
+
+def _is_one_token(worked: Worked) -> bool:
+    """Whether the query's token is the key's; a learned query before a sequence is none of it."""
+    queries, keys = worked.head.n
+    return worked.kind == "self" and worked.query == worked.key and queries == keys
 
 
 def badge(worked: Worked) -> str:
@@ -98,7 +104,7 @@ def limits() -> tuple[str, str, str]:
         "Only two products of the matrices matter, W_QK = W_Qᵀ W_K and W_OV = W_O W_V (Elhage et "
         "al. 2021): replace W_Q by M W_Q and W_K by (M⁻¹)ᵀ W_K, or W_V by M W_V and W_O by "
         "W_O M⁻¹, with any invertible matrix M, and neither q·k nor what the head adds to the "
-        "stream changes, as long as no rotation and no norm stands between the two.",
+        "stream changes, as long as no bias, no rotation and no norm stands between the two.",
         "A weight is not an importance: what a token brings is its weight times its value, which "
         "may be short or long (Kobayashi et al. 2020), and how far weights explain what a model "
         "says is disputed (Jain and Wallace 2019; Wiegreffe and Pinter 2019).",
@@ -128,9 +134,9 @@ def _from_which(worked: Worked) -> str:
             f"value v from that of {key} in the source: two sequences, so two kinds of "
             "vectors, x and y."
         )
-    if worked.query == worked.key and _made_of_one(worked, "q", "k"):
+    if _is_one_token(worked) and _made_of_one(worked, "q", "k"):
         told = f"One vector, that of {query}, makes the query q, the key k and the value v."
-    elif worked.query == worked.key:
+    elif _is_one_token(worked):
         told = (
             f"{query} stands for one vector on the side of the queries, which makes q, and for "
             "another one on that of the keys, which makes k and v."
@@ -142,7 +148,7 @@ def _from_which(worked: Worked) -> str:
         )
     if _made_of_one(worked, "k", "v"):
         return told
-    return f"{told} Before k is made, the model adds something to the vector that v is made from."
+    return f"{told} k and v are made from two different vectors of that token."
 
 
 def _made_of_one(worked: Worked, one: str, other: str) -> bool:
@@ -224,7 +230,7 @@ def _after(worked: Worked) -> str:
         name
         for name, role in roles(worked).items()
         if role.made is not None
-        and not is_used_as_made(role, worked.query_factor if name == "q" else 1.0)
+        and not is_used_as_made(worked, role, worked.query_factor if name == "q" else 1.0)
     ]
     if worked.norm:
         also = " The value is changed as well, by a norm or a factor." if "v" in changed else ""
@@ -250,7 +256,7 @@ def _told_of_position(worked: Worked) -> list[str]:
             "term that stands for one."
         ]
     return [
-        "This layer adds nothing for the places of the two tokens and turns nothing by them: what "
+        "No term for the places of the two tokens was seen in this layer, and no rotation: what "
         "it can know of their order is already in their vectors."
     ]
 
@@ -300,7 +306,13 @@ def _of_added(worked: Worked) -> str:
     if added is None:
         return ""
     query, key = _tokens(worked)
-    one = worked.query == worked.key and worked.kind == "self"
+    if added.query is None:
+        return (
+            f"The model adds vectors for places, from {_path(added.name)}, to its tokens before "
+            "the first layer, if not to all of them: there word and place are in one vector, and "
+            "no score can be split into the two."
+        )
+    one = _is_one_token(worked)
     vectors = [x for x in (added.query, added.key)[: 1 if one else 2] if x is not None]
     lengths = listed([number(math.hypot(*x.tolist())) for x in vectors]) if vectors else ""
     what = "A vector for its place" if one else "Vectors for their places"
@@ -518,8 +530,8 @@ def _told_of_retrieving(worked: Worked) -> list[str]:
 
 
 NOT_IMPORTANCE = (
-    "What comes back is weight times value (Kobayashi et al. 2020), and neither explains what the "
-    "model says (Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
+    "What comes back is weight times value (Kobayashi et al. 2020); how far that explains what the "
+    "model says is disputed (Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
 )
 
 
@@ -587,7 +599,7 @@ def _told_of_stream(worked: Worked) -> list[str]:
 def _through_w_o(worked: Worked, into: IntoStream) -> str:
     """The head's part, and how long it is among all heads."""
     lengths, head = into.heads.tolist(), worked.cell.head
-    gate = ", multiplied by a gate first" if into.gated else ""
+    gate = ", multiplied number by number first (a gate or a norm)" if into.gated else ""
     told = (
         f"From the {len(worked.cell.retrieved.output)} numbers of this head's output{gate}, W_O "
         f"({_path(into.matrix)}) makes a vector of {len(into.part):,} numbers and of length "
@@ -606,7 +618,7 @@ def _through_w_o(worked: Worked, into: IntoStream) -> str:
 def _added(worked: Worked, into: IntoStream) -> str:
     """All heads against the stream that they are added to, and who reads it."""
     query, _ = _tokens(worked)
-    later = "from there the rest of the layer and all later layers read it"
+    later = "from there all that follows reads it"
     if into.added is None or into.before is None:
         return (
             f"All heads together make the layer's part for {query}, the token that looks; where "
@@ -618,8 +630,8 @@ def _added(worked: Worked, into: IntoStream) -> str:
         f", with {into.others:,} numbers of another kind that W_O takes," if into.others else ""
     )
     return (
-        f"All heads together{beside} add{changed} a vector of length {number(added)} to the vector "
-        f"of {query}, the token that looks, which has length {number(before)} before; {later}."
+        f"All heads together{beside} add{changed} a vector of length {number(added)} to the stream "
+        f"at {query}, the token that looks, which has length {number(before)} before; {later}."
     )
 
 

@@ -337,37 +337,40 @@ def take_cell(query: int, key: int) -> None:
 
 
 def step(names: Sequence[str]) -> int:
-    """How far the cell is worked out: a step, counted from 1, or 0 for all at once."""
-    now = selected.current().step
-    st.session_state[_key("step")] = now
-    with st.container(horizontal=True, vertical_alignment="center"):
-        st.pills(
-            "Steps",
-            [*range(1, len(names) + 1), 0],
-            format_func=lambda at: f"{at} {names[at - 1]}" if at else "All at once",
-            key=_key("step"),
-            required=True,
-            on_change=_take_step,
-            label_visibility="collapsed",
-            width="stretch",
-            wrap=True,
-        )
-        last = len(names)
-        _step_button("Back", (now or last + 1) - 1, now == 1, "Left")
-        _step_button("Next", now + 1, now == last, "Right")
+    """How far the cell is worked out: a step, counted from 1, or 0 for all at once.
+
+    Steps are buttons, as the arrow keys would move within a group of choices that has the focus.
+    """
+    now, last = selected.current().step, len(names)
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="steps"):
+        for at in (*range(1, last + 1), 0):
+            label = f"{at} {names[at - 1]}" if at else "All at once"
+            _step_button(label, at, chosen=at == now)
+        _step_button("Back", (now or last + 1) - 1, disabled=now == 1, shortcut="Left")
+        _step_button("Next", now + 1, disabled=now == last, shortcut="Right")
     return now
 
 
-def _step_button(label: str, step: int, disabled: bool, shortcut: str) -> None:
-    st.button(label, key=label, on_click=_go, args=(step,), disabled=disabled, shortcut=shortcut)
-
-
-def _take_step() -> None:
-    selected.change(step=st.session_state[_key("step")])
+def _step_button(
+    label: str,
+    step: int,
+    *,
+    chosen: bool = False,
+    disabled: bool = False,
+    shortcut: str | None = None,
+) -> None:
+    st.button(
+        label,
+        key=f"step {label}",
+        on_click=_go,
+        args=(step,),
+        type="primary" if chosen else "secondary",
+        disabled=disabled,
+        shortcut=shortcut,
+    )
 
 
 def _go(step: int) -> None:
-    _new_key("step")
     selected.change(step=step)
 
 

@@ -487,7 +487,7 @@ def test_vectors_that_were_added_are_told_with_their_lengths():
     one = said(worked(query=4, key=4, added_positions=added), POSITION)
     assert "A vector for its place, of length 5.00, from model.wpe, was added to “it”" in one
     unknown = said(worked(added_positions=AddedTo("wpe", None, None)), POSITION)
-    assert unknown.startswith("Vectors for their places from wpe were added to “it” and “cat”")
+    assert unknown.startswith("The model adds vectors for places, from wpe, to its tokens")
 
 
 def test_what_was_measured_is_told_as_such():
@@ -500,7 +500,7 @@ def test_what_was_measured_is_told_as_such():
 
 
 def test_no_position_is_said_plainly():
-    assert "adds nothing for the places" in said(worked(), POSITION)
+    assert "No term for the places of the two tokens was seen" in said(worked(), POSITION)
     assert "two sequences" in said(worked(kind="cross"), POSITION)
 
 
@@ -728,8 +728,8 @@ def test_the_part_of_the_head_is_seen_among_all_and_before_the_stream():
     assert said(into(), STREAM) == (
         "From the 5 numbers of this head's output, W_O (h.1.attn.c_proj) makes a vector of 2 "
         "numbers and of length 5.00, the 3rd longest among the 6 heads (from 1.00 to 7.00). All "
-        "heads together add a vector of length 10.0 to the vector of “it”, the token that looks, "
-        "which has length 13.0 before; from there the rest of the layer and all later layers read "
+        "heads together add a vector of length 10.0 to the stream at “it”, the token that looks, "
+        "which has length 13.0 before; from there all that follows reads "
         "it."
     )
 
@@ -739,7 +739,7 @@ def test_a_gate_a_norm_and_a_bias_stand_where_they_are():
         (said(given, STREAM), equation(given, STREAM))
         for given in (into(), into(bias=torch.ones(2), gated=True, changed=True))
     )
-    assert "multiplied by a gate first, W_O" in all_three[0]
+    assert "multiplied number by number first (a gate or a norm), W_O" in all_three[0]
     assert "add, after a norm or a factor, a vector" in all_three[0]
     assert (
         r"f(\textstyle\sum_h W_O^{h}\,(g_i^{h} \odot \mathrm{output}_i^{h}) + b_O)"
@@ -791,7 +791,7 @@ def test_a_model_without_q_and_k_says_so_where_they_are_needed():
         ("t5", "encoder", {POSITION: "a position bias", SCALE: "does not divide"}),
         ("bart", "cross", {ROLES: "in the source", STREAM: "out_proj"}),
         ("deepseek_v3", "decoder", {ROLES: "one of 23 for q and one of 19 for k and v"}),
-        ("qwen3_next", "decoder", {ROLES: "QK-norm", STREAM: "a gate first"}),
+        ("qwen3_next", "decoder", {ROLES: "QK-norm", STREAM: "a gate or a norm"}),
         ("opt", "decoder", {SCALE: "q was multiplied before, by 1/√11"}),
     ],
 )
@@ -828,8 +828,8 @@ def test_a_key_made_from_another_vector_than_its_value_is_told():
     x = torch.arange(D_MODEL).float()
     given = replaced(replaced(worked(0), "value", x=x), "key", x=x.clone())
     other = replaced(given, "key", x=x + 1)
-    assert "Before k is made, the model adds something" in told(other, ROLES)[0]
-    assert "adds something" not in told(given, ROLES)[0]
+    assert "made from two different vectors of that token" in told(other, ROLES)[0]
+    assert "two different vectors" not in told(given, ROLES)[0]
 
 
 def test_a_learned_query_at_the_place_of_the_key_is_told():
