@@ -342,7 +342,7 @@ def step(names: Sequence[str]) -> int:
     Steps are buttons, as the arrow keys would move within a group of choices that has the focus.
     """
     now, last = selected.current().step, len(names)
-    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="steps"):
+    with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key="steps"):
         for at in (*range(1, last + 1), 0):
             label = f"{at} {names[at - 1]}" if at else "All at once"
             _step_button(label, at, chosen=at == now)

@@ -40,6 +40,7 @@ STYLE = f"""
 }}
 [class*="st-key-step_"], [class*="st-key-step_"] [data-testid="stVerticalBlock"] {{ gap: .5rem; }}
 [class*="st-key-step_"] .katex-display {{ margin: 0 0 .5rem; }}
+.st-key-steps button {{ padding: .25rem .55rem; }}
 .st-key-boxes [data-testid="stMetric"] {{ padding: 0; }}
 .st-key-boxes [data-testid="stMetric"] > div {{ padding: .3rem .7rem; }}
 .st-key-boxes [data-testid="stMetricValue"] {{ font-size: 1.35rem; font-weight: 600; }}
