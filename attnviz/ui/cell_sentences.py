@@ -530,8 +530,8 @@ def _told_of_retrieving(worked: Worked) -> list[str]:
 
 
 NOT_IMPORTANCE = (
-    "What comes back is weight times value (Kobayashi et al. 2020); how far that explains what the "
-    "model says is disputed (Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
+    "What comes back is weight times value (Kobayashi et al. 2020); how far that explains what "
+    "the model says is disputed."
 )
 
 

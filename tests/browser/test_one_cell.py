@@ -190,7 +190,7 @@ def test_the_keyboard_is_enough(visitor: Visitor) -> None:
     page.keyboard.press("ArrowLeft")
     expect_step(page, len(STEPS) - 1)
     expect_cell(page, 8, 6)
-    page.get_by_role("button", name=f"2 {STEPS[1]}").click()
+    focused(page, page.get_by_role("button", name=f"2 {STEPS[1]}")).press("Enter")
     expect_step(page, 2)
     page.keyboard.press("ArrowRight")  # a step's button that has the focus keeps no arrow
     expect_step(page, 3)
