@@ -127,13 +127,16 @@ class Layout:
 
 
 def laid_out(
-    step: Step, batch: int, found: Callable[[Any], Tensor | None], output: Tensor
+    step: Step,
+    own: OwnAttention,
+    batch: int,
+    found: Callable[[Any], Tensor | None],
+    output: Tensor,
 ) -> Layout:
-    """Put what was `found` for each factor, in its shape, where `own_attention` puts that factor.
+    """Put what was `found` for each factor, in its shape, where `own_attention` put that factor.
 
-    `output` has the shape of the step's result. Raises `NoForm` as `own_attention` does.
+    `own` is what that says of the step; `output` has the shape of the step's result.
     """
-    own = own_attention(step, batch)
     group = own.value.shape[1] // own.shared_value.shape[1]
     if step.operation == FUSED:
         query, key, value = map(found, step.operands[:3])

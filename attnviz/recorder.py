@@ -26,7 +26,7 @@ from attnviz.padding import Padding
 from attnviz.places import Place, Places
 from attnviz.quiet import quiet
 from attnviz.rotation import before_rotation
-from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace
+from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace, times_written
 from attnviz.verification import Unconfirmed, confirm_weights, confirmed_error
 
 
@@ -260,12 +260,12 @@ class Recorder:
             confirm_weights(call, weights)
         self.calls.append(_in_memory(call))
         tensors = (call.query, call.key, call.value, call.observed_weights)
-        self.seen.append([(tensor, _version(tensor)) for tensor in tensors])
+        self.seen.append([(tensor, times_written(tensor)) for tensor in tensors])
 
     def readable(self) -> tuple[AttentionCall, ...]:
         """The calls that still say what was verified, and none that is a piece of a larger one."""
         for call, tensors in zip(self.calls, self.seen, strict=True):
-            if any(_version(tensor) != version for tensor, version in tensors):
+            if any(times_written(tensor) != version for tensor, version in tensors):
                 self._fail(_place_of(call), "it overwrites its queries, keys or values after use")
         for _, run in groupby(self.calls, lambda call: call.module):
             calls = [call for call in run if call.read_at == "operations"]
@@ -292,13 +292,8 @@ def batch_size(model: PreTrainedModel, inputs: Mapping[str, Any]) -> int:
     return next((len(tensor) for tensor in (*main, *tensors.values())), 1)
 
 
-def _version(tensor: Tensor | None) -> int:
-    """How often a tensor was written to."""
-    return 0 if tensor is None or tensor.is_inference() else tensor._version
-
-
 def _identity(tensor: Tensor | None) -> tuple[int, int]:
-    return id(tensor), _version(tensor)
+    return id(tensor), times_written(tensor)
 
 
 def _place_of(call: AttentionCall) -> Place:

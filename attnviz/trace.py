@@ -116,6 +116,12 @@ def as_value(operand: Any) -> Any:
     return operand
 
 
+def times_written(made: Any) -> int:
+    """How often a tensor, or that of a step, was written to; 0 where there is none."""
+    tensor = as_value(made)
+    return 0 if tensor is None or tensor.is_inference() else tensor._version
+
+
 class Trace(TorchFunctionMode):
     """Sees this thread's operations while it is entered.
 

@@ -17,7 +17,7 @@ from cell_recipes import RECIPES, ROLES
 from cell_reference import Mixed, Product, Surroundings, inputs_for, model_of
 from torch import Tensor, nn
 
-from attnviz import wiring as wirings
+from attnviz import follower as following
 from attnviz.attention_call import AttentionCall, UnreadableModel
 from attnviz.capture import Capture, capture
 from attnviz.trace import Step
@@ -245,13 +245,13 @@ Fault = Callable[[pytest.MonkeyPatch], None]
 
 
 def misled(change: Callable[[Origin], dict]) -> Fault:
-    original = wirings._origin
+    original = following._origin
 
     def origin(*given) -> Origin:
         found = original(*given)
         return replace(found, **change(found))
 
-    return lambda patch: patch.setattr(wirings, "_origin", origin)
+    return lambda patch: patch.setattr(following, "_origin", origin)
 
 
 def rolled(axis: int) -> Fault:
@@ -259,7 +259,7 @@ def rolled(axis: int) -> Fault:
 
 
 def instead(name: str, wrong: Callable) -> Fault:
-    return lambda patch: patch.setattr(wirings, name, wrong)
+    return lambda patch: patch.setattr(following, name, wrong)
 
 
 def parts_in_another_order(patch: pytest.MonkeyPatch) -> None:
@@ -315,14 +315,16 @@ FAULTS: dict[str, tuple[str, Fault]] = {
     "first run of a shared layer taken for another": (
         "albert",
         lambda patch: [
-            patch.setattr(wirings._Follower, "_is_it", the_first_call),
-            patch.setattr(wirings._Follower, "_is_same_run", lambda self, value: True),
+            patch.setattr(following.Follower, "_is_it", the_first_call),
+            patch.setattr(following.Follower, "_is_same_run", lambda self, value: True),
         ],
     ),
     "keys in another order": (
         "gpt_oss",
         lambda patch: patch.setattr(
-            wirings, "_weights_of", lambda *given, real=wirings._weights_of: real(*given).flip(-1)
+            following,
+            "_weights_of",
+            lambda *given, real=following._weights_of: real(*given).flip(-1),
         ),
     ),
 }
