@@ -209,11 +209,12 @@ def _with_origin(role: Role, origin: Origin, head: int) -> Role:
         return role
     main = found.most_common(1)[0][0]
     projection, token_row = origin.projections[main], _only(row[which == main])
+    bias = _bias(origin.projections, which, column)
     return replace(
         role,
         matrix=" and ".join(dict.fromkeys(origin.projections[index].name for index in found)),
-        bias=_bias(origin.projections, which, column),
-        made=_made(origin.projections, which, row, column),
+        bias=bias,
+        made=_made(origin.projections, which, row, column, bias),
         entering=None if token_row is None else projection.source[token_row].float(),
         x=None if token_row is None else _x(projection, token_row),
     )
@@ -246,7 +247,11 @@ def _bias(projections: tuple[Projection, ...], which: Tensor, column: Tensor) ->
 
 
 def _made(
-    projections: tuple[Projection, ...], which: Tensor, row: Tensor, column: Tensor
+    projections: tuple[Projection, ...],
+    which: Tensor,
+    row: Tensor,
+    column: Tensor,
+    bias: Tensor | None,
 ) -> Tensor | None:
     """W · source + b, each number from the product that it belongs to."""
     if bool((which < 0).any()):
@@ -256,9 +261,7 @@ def _made(
         here, projection = which == index, projections[index]
         weight = projection.weight[column[here]].float()
         made[here] = (weight * projection.source[row[here]].float()).sum(-1)
-        if projection.bias is not None:
-            made[here] += projection.bias[column[here]].float()
-    return made
+    return made if bias is None else made + bias
 
 
 def _match(call: AttentionCall, head: int, query: int, key: int) -> Match:
