@@ -26,7 +26,7 @@ def chosen_cell(asked: Asked, reading: Reading) -> Worked:
     part = controls.part(reading)
     matrix, fields = look.sides(2, 3, "cell")
     with fields:
-        places = look.four_fields()
+        places = look.row_of_fields(tokens=2)
         head = heads.head(asked, part, *controls.layer_and_head(reading, part, places))
         query = controls.query(head, places[2])
         key = controls.key(head, query, places[3])

@@ -9,7 +9,7 @@ import streamlit as st
 
 from attnviz import cell_frames as frames
 from attnviz.charts import distance, key_bars, match, strips, theme
-from attnviz.ui import blackboard, cell_chain, look, sentences
+from attnviz.ui import as_code, blackboard, cell_chain, look, sentences
 from attnviz.ui import cell_sentences as told
 from attnviz.ui.cell_equations import is_latent, roles
 from attnviz.ui.cell_picker import cell_picker
@@ -162,8 +162,6 @@ def code(asked: Asked, worked: Worked) -> None:
     """The lines of Python that give this number in a notebook."""
     with st.expander("As code", on_change="rerun", key="as_code") as fold:
         if fold.open:
-            from attnviz.ui import as_code
-
             st.code(as_code.as_code(asked, worked), language="python")
 
 

@@ -274,21 +274,18 @@ def hide_first(head: Head) -> None:
 
 def query(head: Head, place: DeltaGenerator) -> int:
     """Which query's row is looked at, by its position."""
-    now, tokens = selected.current(), head.queries
-    from_link = _key("query") not in st.session_state and now.query is not None
-    position = asked_for = _held(_key("query"), now.query)
+    opening = opening_query(head, example_of(selected.current().text))
+    return _token("query", "Query: the token that looks", head.queries, opening, place)
+
+
+def _token(name: str, label: str, tokens: pd.DataFrame, opening: int, place: DeltaGenerator) -> int:
+    """A token of an axis, by its position: what its list or the link has, if it is there."""
+    from_link = getattr(selected.current(), name)
+    position = asked_for = _held(_key(name), from_link)
     if position not in tokens.index:
-        position = opening_query(head, example_of(now.text))
-        if from_link:
-            st.warning(look.plain(sentences.no_such_query(head, asked_for, position)))
-    _token_field("query", "Query: the token that looks", tokens, position, place)
-    selected.change(query=position)
-    return position
-
-
-def _token_field(
-    name: str, label: str, tokens: pd.DataFrame, position: int, place: DeltaGenerator
-) -> None:
+        position = opening
+        if _key(name) not in st.session_state and from_link is not None:
+            st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, position)))
     st.session_state[_key(name)] = position
     place.selectbox(
         label,
@@ -296,6 +293,8 @@ def _token_field(
         format_func=lambda at: f"{at} {tokens['token'][at]}",
         key=_key(name),
     )
+    selected.change(**{name: position})
+    return position
 
 
 def opening_query(head: Head, example: Example | None) -> int:
@@ -317,16 +316,8 @@ def opening_query(head: Head, example: Example | None) -> int:
 
 def key(head: Head, query: int, place: DeltaGenerator) -> int:
     """Which key a query is matched with, by its position: at first the one it looks at most."""
-    now, tokens = selected.current(), head.keys
-    from_link = _key("key") not in st.session_state and now.key is not None
-    position = asked_for = _held(_key("key"), now.key)
-    if position not in tokens.index:
-        position = int(head.matrix.loc[query].idxmax())
-        if from_link:
-            st.warning(look.plain(sentences.no_such_key(head, asked_for, position)))
-    _token_field("key", "Key: the token looked at", tokens, position, place)
-    selected.change(key=position)
-    return position
+    opening = int(head.matrix.loc[query].idxmax())
+    return _token("key", "Key: the token looked at", head.keys, opening, place)
 
 
 def take_cell(query: int, key: int) -> None:

@@ -78,14 +78,9 @@ def sides(left: int = 1, right: int = 1, name: str = "") -> Sequence[DeltaGenera
         return st.columns([left, right], gap="large")
 
 
-def four_fields() -> Sequence[DeltaGenerator]:
-    """Two narrow places for numbers and two wide ones for tokens."""
-    return st.container().columns([1, 1, 2, 2])
-
-
-def row_of_fields() -> Sequence[DeltaGenerator]:
-    """Two narrow places for numbers and a wide one beside them."""
-    return st.container().columns([1, 1, 2])
+def row_of_fields(tokens: int = 1) -> Sequence[DeltaGenerator]:
+    """Two narrow places for numbers, and so many wide ones for tokens beside them."""
+    return st.container().columns([1, 1] + [2] * tokens)
 
 
 def plain(text: str) -> str:

@@ -31,7 +31,11 @@ def word(tokens: pd.DataFrame, position: int) -> str:
     """A token as one quotes it in a sentence, with its position where others look the same."""
     labels = tokens["token"].str.strip("␣")
     place = f" (position {position})" if (labels == labels[position]).sum() > 1 else ""
-    return f"“{labels[position] or '␣'}”{place}"
+    return f"{_quoted(tokens, position)}{place}"
+
+
+def _quoted(tokens: pd.DataFrame, position: int) -> str:
+    return f"“{tokens['token'][position].strip('␣') or '␣'}”"
 
 
 def headline(head: Head, query: int) -> str:
@@ -247,21 +251,12 @@ def _heads(count: int) -> str:
     return f"heads 0 to {count - 1}" if count > 1 else "one head, 0"
 
 
-def no_such_query(head: Head, asked_for: int, shown: int) -> str:
-    """Why the row that a link asks for cannot be shown."""
-    index = head.queries.index
+def no_such_token(axis: str, tokens: pd.DataFrame, asked_for: int, shown: int) -> str:
+    """Why the query or the key that a link asks for cannot be shown."""
+    what = "looks" if axis == "query" else "is looked at"
     return (
-        f"There is no token {asked_for:,} that looks here: they are {index[0]} to {index[-1]}. "
-        f"Here is token {shown}, “{head.queries['token'][shown].strip('␣') or '␣'}”."
-    )
-
-
-def no_such_key(head: Head, asked_for: int, shown: int) -> str:
-    """Why the key that a link asks for cannot be shown."""
-    index = head.keys.index
-    return (
-        f"There is no token {asked_for:,} that is looked at here: they are {index[0]} to "
-        f"{index[-1]}. Here is token {shown}, {word(head.keys, shown)}."
+        f"There is no token {asked_for:,} that {what} here: they are {tokens.index[0]} to "
+        f"{tokens.index[-1]}. Here is token {shown}, {_quoted(tokens, shown)}."
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import cells_by_hand
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from cells_by_hand import axis
 from PIL import Image
 
 from attnviz.capture import UnreadLayer
@@ -20,36 +22,17 @@ from attnviz.ui.heads import Head, without_first
 from attnviz.ui.look import plain
 
 
-def axis(*words: str) -> pd.DataFrame:
-    return pd.DataFrame({"position": range(len(words)), "token": words, "special": False})
-
-
 def head(**changes) -> Head:
     matrix = pd.DataFrame([[1.0, 0.0, 0.0], [0.4, 0.6, 0.0], [0.2, 0.7, 0.1]])
     tokens = axis("<|bos|>", "␣cat", "␣it")
     fields = {
-        "title": "Tiny",
-        "part": "decoder",
-        "only_part": True,
-        "layer": 1,
-        "head": 2,
-        "d_k": 32,
-        "scale": 32**-0.5,
         "n": (3, 3),
-        "precision": "float32",
-        "max_error": 2.4e-7,
-        "recording_difference": 0.0,
         "matrix": matrix,
         "visible": matrix.notna() & np.tri(3, dtype=bool),
         "queries": tokens,
         "keys": tokens,
-        "statistics": pd.DataFrame(),
-        "score_variance": 86.4,
-        "logit_variance": 2.7,
-        "first_share": 0.3,
-        "first_even": 0.417,
     }
-    return Head(**(fields | changes))
+    return cells_by_hand.head(**(fields | changes))
 
 
 def test_headline_names_query_key_and_weight():
@@ -274,7 +257,7 @@ def test_tokens_without_names_are_said_to_be_numbered():
 
 
 def test_a_token_that_does_not_look_is_told():
-    assert sentences.no_such_query(head(), 99_999, 2) == (
+    assert sentences.no_such_token("query", head().queries, 99_999, 2) == (
         "There is no token 99,999 that looks here: they are 0 to 2. Here is token 2, “it”."
     )
 
