@@ -85,14 +85,17 @@ class RunningApp:
 
 
 @contextmanager
-def running_app() -> Iterator[RunningApp]:
-    """Start the app on a free port, not waiting until it answers, and stop it at the end."""
+def running_app(script: str = "app.py") -> Iterator[RunningApp]:
+    """Start the app on a free port, not waiting until it answers, and stop it at the end.
+
+    `script` is another page for Streamlit to run, by its path.
+    """
     port = _free_port()
     with tempfile.TemporaryDirectory() as folder:
         log_file = Path(folder) / "log"
         with (
             log_file.open("wb") as log,
-            subprocess.Popen(_command(port), cwd=ROOT, stdout=log, stderr=log) as process,
+            subprocess.Popen(_command(script, port), cwd=ROOT, stdout=log, stderr=log) as process,
         ):
             app = RunningApp(f"http://127.0.0.1:{port}", process, log_file)
             try:
@@ -101,9 +104,9 @@ def running_app() -> Iterator[RunningApp]:
                 app.stop()
 
 
-def _command(port: int) -> list[str]:
+def _command(script: str, port: int) -> list[str]:
     options = {"address": "127.0.0.1", "port": str(port), "headless": "true"}
-    command = [sys.executable, "-m", "streamlit", "run", "app.py"]
+    command = [sys.executable, "-m", "streamlit", "run", script]
     return command + [f"--server.{name}={value}" for name, value in options.items()]
 
 

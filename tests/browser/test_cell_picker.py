@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,8 +14,8 @@ from playwright.sync_api import Browser, FloatRect, Locator, Page, expect
 
 from attnviz.charts import matrix as picture
 from browser import picker_page
-from browser.visiting import Scheme, Visitor, Word, _rgb, suspicious_lines
-from scripts.running_app import ROOT, RunningApp, _free_port
+from browser.visiting import Scheme, Visitor, Word, rgb, suspicious_lines
+from scripts.running_app import RunningApp, running_app
 
 pytestmark = pytest.mark.browser
 
@@ -29,22 +25,11 @@ SIZES = [(5, 7), (128, 128)]
 @pytest.fixture(scope="module")
 def app(browser: Browser) -> Iterator[RunningApp]:
     """The page as a server of its own, whose log must be clean when it has stopped."""
-    port = _free_port()
-    command = [sys.executable, "-m", "streamlit", "run", picker_page.__file__]
-    options = ["--server.address=127.0.0.1", f"--server.port={port}", "--server.headless=true"]
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with (
-            log.open("wb") as file,
-            subprocess.Popen(command + options, cwd=ROOT, stdout=file, stderr=file) as process,
-        ):
-            started = RunningApp(f"http://127.0.0.1:{port}", process, log)
-            try:
-                started.wait()
-                yield started
-            finally:
-                started.stop()
-            assert suspicious_lines(started.log()) == []
+    with running_app(picker_page.__file__) as started:
+        started.wait()
+        yield started
+        started.stop()
+        assert suspicious_lines(started.log()) == []
 
 
 def opened(
@@ -607,7 +592,7 @@ TEXTS = """picker => [...picker.querySelectorAll('*')]
 def test_words_are_readable(visitor: Visitor, scheme: Scheme) -> None:
     page = opened(visitor, 7, 7, causal=1, scheme=scheme)
     found = page.locator(".picker").evaluate(TEXTS)
-    texts = [Word(text, _rgb(colour), _rgb(behind)) for text, colour, behind in found]
+    texts = [Word(text, rgb(colour), rgb(behind)) for text, colour, behind in found]
     assert len(texts) > 14
     assert {text.behind for text in texts} == {
         (255, 255, 255) if scheme == "light" else (15, 19, 25)
@@ -630,7 +615,7 @@ def test_the_focus_of_the_keyboard_is_visible(visitor: Visitor, scheme: Scheme) 
         """plot => [getComputedStyle(plot).outlineColor,
             getComputedStyle(document.querySelector('[data-testid=stApp]')).backgroundColor]"""
     )
-    assert Word("", _rgb(ring), _rgb(behind)).contrast >= 3
+    assert Word("", rgb(ring), rgb(behind)).contrast >= 3
     assert box_of(plot(page)) == without
 
 

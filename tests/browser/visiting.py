@@ -178,10 +178,10 @@ WORDS = """chart => [...chart.querySelectorAll('svg text')].map(text => {
 
 def words(chart: Locator) -> list[Word]:
     """The words of a chart."""
-    return [Word(text, _rgb(fill), _rgb(behind)) for text, fill, behind in chart.evaluate(WORDS)]
+    return [Word(text, rgb(fill), rgb(behind)) for text, fill, behind in chart.evaluate(WORDS)]
 
 
-def _rgb(colour: str) -> tuple[int, int, int]:
+def rgb(colour: str) -> tuple[int, int, int]:
     red, green, blue = map(int, re.findall(r"\d+", colour))
     return red, green, blue
 
