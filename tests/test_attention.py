@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from calls_by_hand import plain_call
 
 from attnviz import attention
 from attnviz.capture import AttentionCall
@@ -16,21 +17,12 @@ HEADS, KV_HEADS, QUERIES, KEYS, D_K, D_V = 6, 2, 3, 5, 7, 11
 def call(**changes) -> AttentionCall:
     dice = torch.Generator().manual_seed(1)
     fields = {
-        "module": "layers.0.attention",
-        "layer": 0,
-        "tower": "decoder",
-        "kind": "self",
         "query": torch.randn(2, HEADS, QUERIES, D_K, generator=dice),
         "key": torch.randn(2, KV_HEADS, KEYS, D_K, generator=dice),
         "value": torch.randn(2, KV_HEADS, KEYS, D_V, generator=dice),
         "scale": 0.4,
-        "softcap": None,
-        "sinks": None,
-        "bias": None,
-        "mask": None,
-        "max_error": 0.0,
     }
-    return AttentionCall(**(fields | changes))
+    return plain_call(**(fields | changes))
 
 
 @pytest.mark.parametrize(("head", "kv_head"), [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1)])

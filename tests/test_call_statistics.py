@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from calls_by_hand import plain_call
 from torch import Tensor
 
 from attnviz import attention, call_statistics, weight_blocks
@@ -36,21 +37,12 @@ def block(request, monkeypatch):
 def call(queries: int = N, keys: int = N, **changes) -> AttentionCall:
     dice = torch.Generator().manual_seed(1)
     fields = {
-        "module": "layers.0.attention",
-        "layer": 0,
-        "tower": "decoder",
-        "kind": "self",
         "query": torch.randn(BATCH, HEADS, queries, D_K, generator=dice),
         "key": torch.randn(BATCH, KV_HEADS, keys, D_K, generator=dice),
         "value": torch.randn(BATCH, KV_HEADS, keys, D_V, generator=dice),
         "scale": 0.9,
-        "softcap": None,
-        "sinks": None,
-        "bias": None,
-        "mask": None,
-        "max_error": 0.0,
     }
-    return AttentionCall(**(fields | changes))
+    return plain_call(**(fields | changes))
 
 
 def one_by_one(of: AttentionCall, batch: int, rows: slice, keys: slice) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from calls_by_hand import plain_call
 from torch import Tensor
 
 from attnviz import attention
@@ -26,21 +27,12 @@ def random(*sizes: int, seed: int) -> Tensor:
 
 def call(**changes) -> AttentionCall:
     fields = {
-        "module": "layers.0.attention",
-        "layer": 0,
-        "tower": "decoder",
-        "kind": "self",
         "query": random(BATCH, HEADS, N, D_K, seed=1),
         "key": random(BATCH, KV_HEADS, N, D_K, seed=2),
         "value": random(BATCH, KV_HEADS, N, D_V, seed=3),
         "scale": 0.4,
-        "softcap": None,
-        "sinks": None,
-        "bias": None,
-        "mask": None,
-        "max_error": 0.0,
     }
-    return AttentionCall(**(fields | changes))
+    return plain_call(**(fields | changes))
 
 
 FULL = {

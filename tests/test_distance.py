@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import transformers as hf
+from calls_by_hand import plain_call
 from seen_modules import Part, seen_by_hooks
 from tiny_models import FAMILIES, build, inputs_for, spread
 from torch import Tensor
@@ -98,22 +99,13 @@ def test_yarn_lengthens_what_it_rotates():
 def turned_by_quarters(**changes) -> AttentionCall:
     """Three keys turned by 0, 90 and 180 degrees; the last query is (5, 7)."""
     fields = {
-        "module": "layers.0.attention",
-        "layer": 0,
-        "tower": "decoder",
-        "kind": "self",
         "query": torch.tensor([[[[1.0, 2.0], [3.0, 4.0], [5.0, 7.0]]]]),
         "key": torch.tensor([[[[1.0, 0.0], [-2.0, 0.0], [-3.0, 0.0]]]]),
         "key_unrotated": torch.tensor([[[[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]]]]),
         "value": torch.ones(1, 1, 3, 1),
         "scale": 0.5,
-        "softcap": None,
-        "sinks": None,
-        "bias": None,
-        "mask": None,
-        "max_error": 0.0,
     }
-    return AttentionCall(**(fields | changes))
+    return plain_call(**(fields | changes))
 
 
 def test_quarter_turns_by_hand():
