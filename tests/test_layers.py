@@ -12,12 +12,17 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     {"app", "pages"},
     {"attnviz.ui"},
+    {"attnviz.notebook"},
+    {"attnviz.export"},
     {"attnviz.charts"},
-    {"attnviz.frames", "attnviz.cell_frames"},
-    {"attnviz.cell", "attnviz.distance"},
+    {"attnviz.frames", "attnviz.cell_frames", "attnviz.head_frames"},
+    {"attnviz.finder"},
+    {"attnviz.cell", "attnviz.distance", "attnviz.patterns", "attnviz.thumbnails"}
+    | {"attnviz.weighing", "attnviz.pooling", "attnviz.folding"},
+    {"attnviz.windows"},
     {"attnviz.anatomy", "attnviz.attention", "attnviz.head_statistics", "attnviz.synthetic"}
     | {"attnviz.call_statistics", "attnviz.weight_blocks"},
-    {"attnviz.self_test"},
+    {"attnviz.reading", "attnviz.self_test"},
     {"attnviz.wiring"},
     {"attnviz.capture", "attnviz.follower"},
     {"attnviz.recorder", "attnviz.surroundings"},
@@ -30,6 +35,7 @@ LAYERS = (
     {"attnviz.gguf_file", "attnviz.hub"},
     {"attnviz.model_folder"},
     {"attnviz.loading"},
+    {"attnviz.limits"},
     {"attnviz.memory", "attnviz.quiet"},
     {"attnviz.refusals"},
     {"attnviz.operations", "attnviz.padding", "attnviz.trail"},

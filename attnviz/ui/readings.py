@@ -14,15 +14,14 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attnviz.models import fingerprint
+from attnviz.reading import Reading
 from attnviz.ui.drawings import DRAWINGS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from attnviz.capture import AttentionCall, Capture, UnreadLayer
     from attnviz.inputs import Inputs, Needs
     from attnviz.models import LoadedModel
-    from attnviz.tokens import Tokens
 
 MAX_TOKENS = 512  # what the page draws; a model may take fewer
 MAX_PATCHES = 2500  # of a picture: its matrix is not drawn, a row of it is
@@ -51,52 +50,6 @@ class Asked:
         """What tells one question from another, and a model from an older one of that name."""
         own = "" if self.own_picture is None else sha256(self.own_picture).hexdigest()
         return (self.model, fingerprint(self.model), self.text, self.target, self.picture, own)
-
-
-@dataclass(frozen=True)
-class Reading:
-    """What one model did with what it was given.
-
-    A part is a group of attention calls that belong together, one a layer: those of a tower
-    among its own tokens, or "cross", from the target to the source.
-    """
-
-    title: str
-    warning: str | None
-    inputs: Inputs
-    capture: Capture
-    recording_difference: float
-
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts in which something was read, in the order of execution."""
-        return tuple(dict.fromkeys(part_of(call) for call in self.capture.calls))
-
-    def calls(self, part: str) -> dict[int, AttentionCall]:
-        """The calls of a part by the true number of their layer."""
-        calls = [call for call in self.capture.calls if part_of(call) == part]
-        return {call.layer: call for call in sorted(calls, key=lambda call: call.layer)}
-
-    def unread(self, part: str) -> dict[int, UnreadLayer]:
-        """The layers of a part that show nothing, by their true number."""
-        towers = {call.tower for call in self.calls(part).values()}
-        alone = len(self.parts) == 1
-        return {
-            layer.layer: layer for layer in self.capture.unread if alone or layer.tower in towers
-        }
-
-    def queries(self, call: AttentionCall) -> Tokens:
-        """The tokens that look in a call."""
-        return self.inputs.queries(call.tower, call.n[0])
-
-    def keys(self, call: AttentionCall) -> Tokens:
-        """The tokens looked at in a call."""
-        return self.inputs.keys(call.tower, call.kind, call.n[1])
-
-
-def part_of(call: AttentionCall) -> str:
-    """The part that a call belongs to."""
-    return "cross" if call.kind == "cross" else call.tower
 
 
 def loaded(name: str) -> LoadedModel:
