@@ -46,10 +46,10 @@ def weight_blocks(call: AttentionCall, batch: int = 0) -> Iterator[WeightBlock]:
     mask = of_batch(call.mask, batch)
     for start in range(0, queries, rows_at_once):
         rows = slice(start, min(start + rows_at_once, queries))
-        seen = _seen(mask, rows, keys)
+        seen = seen_keys(mask, rows, keys)
         for head in range(0, call.heads, heads_at_once):
             heads = slice(head, min(head + heads_at_once, call.heads))
-            yield WeightBlock(heads, rows, seen, _weights(call, batch, heads, rows, seen))
+            yield WeightBlock(heads, rows, seen, weights_of(call, batch, heads, rows, seen))
 
 
 def of_batch(tensor: Tensor | None, batch: int) -> Tensor | None:
@@ -57,7 +57,7 @@ def of_batch(tensor: Tensor | None, batch: int) -> Tensor | None:
     return None if tensor is None else tensor[batch if tensor.shape[0] > 1 else 0]
 
 
-def _seen(mask: Bool[Tensor, "head query key"] | None, queries: slice, keys: int) -> slice:
+def seen_keys(mask: Bool[Tensor, "head query key"] | None, queries: slice, keys: int) -> slice:
     """From the first to the last key that any of the queries sees; all if they see none."""
     if mask is None:
         return slice(0, keys)
@@ -65,29 +65,44 @@ def _seen(mask: Bool[Tensor, "head query key"] | None, queries: slice, keys: int
     return slice(int(seen.argmax()), keys - int(seen.flip(0).argmax()))
 
 
-def _weights(
+def scores_of(
     call: AttentionCall, batch: int, heads: slice, queries: slice, keys: slice
 ) -> Float[Tensor, "head query key"]:
-    if call.observed_weights is not None:
-        return call.observed_weights[batch, heads, queries, keys].float()
-    assert call.query is not None
-    assert call.key is not None
+    """q·k of heads that are whole groups, or lie within one; `ValueError` if there is none."""
+    if call.query is None or call.key is None:
+        raise ValueError(f"{call.module} offers weights only, no queries and keys.")
     group = call.heads // call.kv_heads
-    key = call.key[batch, heads.start // group : heads.stop // group, keys].float()
+    kv_heads = slice(heads.start // group, (heads.stop - 1) // group + 1)
+    key = call.key[batch, kv_heads, keys].float()
     # Rows of the heads that read the same key head are stacked, so that keys are not copied.
-    query = call.query[batch, heads, queries].float().unflatten(0, (-1, group)).flatten(1, 2)
-    logits = equation.logits(
-        equation.scores(query, key).unflatten(1, (group, -1)).flatten(0, 1),
+    query = call.query[batch, heads, queries].float().unflatten(0, (len(key), -1))
+    return equation.scores(query.flatten(1, 2), key).unflatten(1, query.shape[1:3]).flatten(0, 1)
+
+
+def logits_of(
+    call: AttentionCall, batch: int, heads: slice, queries: slice, keys: slice
+) -> Float[Tensor, "head query key"]:
+    """What enters the softmax of the same heads; −∞ where a key is hidden."""
+    return equation.logits(
+        scores_of(call, batch, heads, queries, keys),
         call.scale,
         softcap=call.softcap,
-        bias=_part(of_batch(call.bias, batch), heads, queries, keys),
-        mask=_part(of_batch(call.mask, batch), heads, queries, keys),
+        bias=part_of(of_batch(call.bias, batch), heads, queries, keys),
+        mask=part_of(of_batch(call.mask, batch), heads, queries, keys),
     )
+
+
+def weights_of(
+    call: AttentionCall, batch: int, heads: slice, queries: slice, keys: slice
+) -> Float[Tensor, "head query key"]:
+    """Softmax of these logits, or the model's own weights: `keys` must be all that are seen."""
+    if call.observed_weights is not None:
+        return call.observed_weights[batch, heads, queries, keys].float()
     sinks = None if call.sinks is None else call.sinks[heads].float().reshape(-1, 1, 1)
-    return equation.weights(logits, sinks)
+    return equation.weights(logits_of(call, batch, heads, queries, keys), sinks)
 
 
-def _part(tensor: Tensor | None, heads: slice, queries: slice, keys: slice) -> Tensor | None:
+def part_of(tensor: Tensor | None, heads: slice, queries: slice, keys: slice) -> Tensor | None:
     """A block of a (head, query, key) tensor whose head axis may be shared (size 1)."""
     if tensor is None:
         return None
