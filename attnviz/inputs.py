@@ -18,7 +18,7 @@ from torch import Tensor
 
 from attnviz.families import MAIN_INPUTS
 from attnviz.pictures import Picture, patch_tokens, prepare
-from attnviz.tokens import Tokens, from_ids, model_inputs, named, tokenize
+from attnviz.tokens import Tokens, from_ids, joins_pairs, model_inputs, named, tokenize
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -48,11 +48,12 @@ class UnusableModel(Exception):  # noqa: N818 - what a person is told, not a mis
 
 @dataclass(frozen=True)
 class Needs:
-    """What a model must be given to run."""
+    """What a model must be given to run; where `pair` is True, it may have a second text."""
 
     text: bool
     target: bool
     picture: bool
+    pair: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,11 @@ class Inputs:
         return patch_tokens(self.picture, count, self.registers) if self.picture else None
 
 
-def needs(model: PreTrainedModel) -> Needs:
-    """What this model must be given; raises `UnusableModel` if it is sound."""
+def needs(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None = None) -> Needs:
+    """What this model must be given; raises `UnusableModel` if it is sound.
+
+    Pairs of texts are for encoders whose tokenizer puts a separator between the two.
+    """
     takes = inspect.signature(model.forward).parameters
     text = "input_ids" in takes
     writes_text = text and model.can_generate()
@@ -105,11 +109,26 @@ def needs(model: PreTrainedModel) -> Needs:
             "This model takes sound. The pages of attnviz read text and pictures so far; from "
             "Python, attnviz.capture.capture reads it."
         )
-    return Needs(
-        text=text,
-        target=bool(model.config.is_encoder_decoder) and "decoder_input_ids" in takes,
-        picture="pixel_values" in takes and not optional,
-    )
+    target = bool(model.config.is_encoder_decoder) and "decoder_input_ids" in takes
+    picture = "pixel_values" in takes and not optional
+    alone = text and not (target or picture or writes_text)
+    pair = alone and tokenizer is not None and joins_pairs(tokenizer)
+    return Needs(text, target, picture, pair)
+
+
+def lengths(loaded: LoadedModel, text: str, target: str = "", pair: str = "") -> dict[str, int]:
+    """How many tokens each text that a person typed has, by what it is called.
+
+    Raises `UnusableModel` or `UnusableText`.
+    """
+    wants, found = needs(loaded.model, loaded.tokenizer), {}
+    if wants.text:
+        joined = pair if wants.pair else ""
+        called = "pair of texts" if joined.strip() else "text"
+        found[called] = len(tokenize(_tokenizer(loaded), text, pair=joined))
+    if wants.target and target.strip():
+        found["target text"] = len(tokenize(_tokenizer(loaded), target, as_target=True))
+    return found
 
 
 def inputs_for(
@@ -118,17 +137,20 @@ def inputs_for(
     target: str = "",
     image: Image.Image | None = None,
     max_tokens: int | None = None,
+    *,
+    pair: str = "",
 ) -> Inputs:
     """Prepare what the model needs; the rest is left aside.
 
     Raises `UnusableModel`, `UnusableText` or `UnusablePicture`.
     """
-    model, wants = loaded.model, needs(loaded.model)
+    model, wants = loaded.model, needs(loaded.model, loaded.tokenizer)
     source, picture = None, None
     tensors: dict[str, Tensor] = {}
     if wants.text:
-        source = tokenize(_tokenizer(loaded), text, max_tokens)
-        tensors |= model_inputs(source)
+        joined = pair if wants.pair else ""
+        source = tokenize(_tokenizer(loaded), text, max_tokens, pair=joined)
+        tensors |= _taken(model, model_inputs(source))
     if wants.picture and image is not None:
         picture = prepare(image, model.config, loaded.image_processor)
         tensors["pixel_values"] = picture.pixels
@@ -138,6 +160,16 @@ def inputs_for(
     if decoded is not None:
         tensors["decoder_input_ids"] = torch.tensor([decoded.ids])
     return Inputs(tensors, source, decoded, by, picture, _registers(model))
+
+
+def _taken(model: PreTrainedModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Without the numbers of a pair's texts where the model has no vectors for them."""
+    kinds = getattr(model.config, "type_vocab_size", None) or 0
+    takes = "token_type_ids" in inspect.signature(model.forward).parameters
+    types = tensors.get("token_type_ids")
+    if types is None or (takes and int(types.max()) < kinds):
+        return tensors
+    return {name: tensor for name, tensor in tensors.items() if name != "token_type_ids"}
 
 
 def _tokenizer(loaded: LoadedModel) -> PreTrainedTokenizerBase:

@@ -12,25 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from attnviz.limits import share_to_cut
+
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedTokenizerBase
 
-MAX_CHARACTERS = 20_000
-SHARES = {  # how much of a text to cut, and its name
-    0.1: "about a tenth",
-    0.25: "about a quarter",
-    1 / 3: "about a third",
-    0.5: "about half",
-    2 / 3: "about two thirds",
-    0.75: "about three quarters",
-    0.9: "about nine tenths",
-}
+MAX_CHARACTERS = 100_000  # some 16,000 tokens and more in any language; a book is refused at once
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 # Characters that show nothing, or nothing of their own, beyond those whose category says so.
 BLANK = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\ufffc\ufffd]")
 BLANK_CATEGORIES = {"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"}
 # Decoding with surrogateescape turns each byte that fits no character into one of these.
+PROBE = "a"  # any text, to see how a tokenizer joins two
 UNITS = re.compile("[\udc80-\udcff]+|.", re.DOTALL)
 
 
@@ -44,7 +38,9 @@ class Tokens:
 
     A token is identified by its position: equal words stay apart. `words` numbers the words
     that the tokens are parts of, None for special tokens. `pieces` holds the bytes that are
-    only a part of a character, in hexadecimal, "" where there are none.
+    only a part of a character, in hexadecimal, "" where there are none. `segments` tells the
+    first text of a pair (0) from the second (1), None for special tokens; `types` are the numbers
+    by which the model itself tells them apart (Devlin et al. 2019, segment embeddings).
     """
 
     text: str
@@ -54,6 +50,8 @@ class Tokens:
     special: tuple[bool, ...]
     unknown: tuple[bool, ...]
     pieces: tuple[str, ...]
+    segments: tuple[int | None, ...]
+    types: tuple[int, ...]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -63,33 +61,60 @@ class Tokens:
         """0-based positions, what tells equal tokens apart."""
         return tuple(range(len(self)))
 
+    @property
+    def paired(self) -> bool:
+        """Whether these are two texts, one after the other."""
+        return 1 in self.segments
+
 
 def tokenize(
     tokenizer: PreTrainedTokenizerBase,
     text: str,
     max_tokens: int | None = None,
     *,
+    pair: str = "",
     as_target: bool = False,
 ) -> Tokens:
     """Cut a text into tokens, with the special tokens that the tokenizer itself adds.
 
-    Some tokenizers cut what an encoder–decoder shall write in a way of its own: `as_target`.
-    Half a surrogate pair, which only a browser can send, becomes U+FFFD in `Tokens.text`.
-    Raises `UnusableText` if there is nothing to read, more than `MAX_CHARACTERS` characters,
-    or more than `max_tokens` tokens.
+    A `pair` is a second text that is read after the first, as the tokenizer joins the two; where
+    it is blank there is none. `Tokens.text` then holds both, a line each. Some tokenizers cut
+    what an encoder–decoder shall write in a way of its own: `as_target`. Half a surrogate pair,
+    which only a browser can send, becomes U+FFFD in `Tokens.text`. Raises `UnusableText` if there
+    is nothing to read, more than `MAX_CHARACTERS` characters, or more than `max_tokens` tokens.
     """
     called = "target text" if as_target else "text"
-    text = _checked(text, called)
-    encoding = _encode(tokenizer, text, "text_target" if as_target else "text")
+    texts = [_checked(text, called)]
+    if pair.strip():
+        texts.append(_checked(pair, "second text"))
+    encoding = _encode(tokenizer, texts, "text_target" if as_target else "text")
     ids = tuple(encoding.input_ids)
-    _check_length(len(ids), max_tokens, called)
+    check_length(len(ids), max_tokens, called if len(texts) == 1 else "pair of texts")
     lost = _unknown_id(tokenizer)
     unknown = tuple(i == lost for i in ids)
     special = _special(tokenizer, encoding, unknown)
     spellings = _spellings(tokenizer, ids)
     labels, pieces = _labels(spellings)
     words = _words(tokenizer, encoding, spellings, special)
-    return Tokens(text, ids, labels, words, special, unknown, pieces)
+    segments = _segments(tokenizer, encoding, special, len(texts) > 1)
+    types = tuple(encoding.token_type_ids) if len(texts) > 1 else (0,) * len(ids)
+    joined = "\n".join(texts)
+    return Tokens(joined, ids, labels, words, special, unknown, pieces, segments, types)
+
+
+def joins_pairs(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether the tokenizer puts its separator between two texts, as BERT and its kin do."""
+    if tokenizer.sep_token_id is None:
+        return False
+    try:
+        tokens = tokenize(tokenizer, PROBE, pair=PROBE)
+    except UnusableText:
+        return False
+    if not tokens.paired:
+        return False
+    end = len(tokens) - tokens.segments[::-1].index(0)
+    between = tokens.ids[end : tokens.segments.index(1)]
+    return tokenizer.sep_token_id in between
 
 
 def from_ids(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> Tokens:
@@ -101,32 +126,43 @@ def from_ids(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> Tokens:
     labels, pieces = _labels(spellings)
     known = len(tokenizer)
     written = [i for i, apart in zip(ids, special, strict=True) if not apart and i < known]
-    words = tuple(_words_between_spaces(spellings, special))
     return Tokens(
-        str(tokenizer.decode(written)), tuple(ids), labels, words, special, unknown, pieces
+        text=str(tokenizer.decode(written)),
+        ids=tuple(ids),
+        labels=labels,
+        words=tuple(_words_between_spaces(spellings, special)),
+        special=special,
+        unknown=unknown,
+        pieces=pieces,
+        segments=_one_segment(special),
+        types=(0,) * len(ids),
     )
 
 
 def named(labels: Sequence[str], special: Sequence[bool] | None = None) -> Tokens:
     """Return positions that stand for no text, such as patches of a picture, under these names."""
     size = len(labels)
+    flags = tuple(special or [False] * size)
     return Tokens(
         text="",
         ids=tuple(range(size)),
         labels=tuple(labels),
         words=(None,) * size,
-        special=tuple(special or [False] * size),
+        special=flags,
         unknown=(False,) * size,
         pieces=("",) * size,
+        segments=_one_segment(flags),
+        types=(0,) * size,
     )
 
 
 def model_inputs(tokens: Tokens) -> dict[str, torch.Tensor]:
-    """Return `input_ids` and `attention_mask` of shape (1, token)."""
+    """Return `input_ids` and `attention_mask`, for a pair `token_type_ids`, all (1, token)."""
     import torch
 
     ids = torch.tensor([tokens.ids])
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return inputs | ({"token_type_ids": torch.tensor([tokens.types])} if tokens.paired else {})
 
 
 def _checked(text: str, called: str) -> str:
@@ -140,13 +176,14 @@ def _checked(text: str, called: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str, given_as: str) -> Any:
+def _encode(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], given_as: str) -> Any:
     """Run the tokenizer; some files ask for cutting and padding, which would show as tokens."""
     unreadable = "This model's tokenizer finds nothing to read in this text. Try other words."
     try:
         encoding = tokenizer(
-            **{given_as: text},
+            **dict(zip((given_as, "text_pair"), texts, strict=False)),
             return_special_tokens_mask=True,
+            return_token_type_ids=len(texts) > 1,
             truncation=False,
             padding=False,
             verbose=False,
@@ -158,14 +195,13 @@ def _encode(tokenizer: PreTrainedTokenizerBase, text: str, given_as: str) -> Any
     return encoding
 
 
-def _check_length(length: int, limit: int | None, called: str) -> None:
+def check_length(length: int, limit: int | None, called: str = "text") -> None:
+    """Raise `UnusableText` for more tokens than a model takes, None being no limit."""
     if limit is None or length <= limit:
         return
-    cut = 1 - limit / length
-    share = next((SHARES[s] for s in SHARES if s >= cut), "more than nine tenths")
     raise UnusableText(
         f"This {called} has {length:,} tokens; this model reads at most {limit:,}. "
-        f"Shorten it by {share}, or choose another model."
+        f"Shorten it by {share_to_cut(length, limit)}, or choose another model."
     )
 
 
@@ -198,9 +234,38 @@ def _words(
     SentencePiece models may take the whole text as one word; there, spaces divide it.
     """
     if tokenizer.is_fast and _spelling(tokenizer) is not _from_metaspace:
-        own = zip(encoding.word_ids(), special, strict=True)
-        return tuple(None if apart else word for word, apart in own)
+        own = list(zip(encoding.word_ids(), encoding.sequence_ids(), special, strict=True))
+        first = (word for word, segment, _ in own if word is not None and segment == 0)
+        shift = (0, 1 + max(first, default=-1))  # the second text's words begin at 0 again
+        return tuple(
+            None if apart or word is None else word + shift[segment or 0]
+            for word, segment, apart in own
+        )
     return tuple(_words_between_spaces(spellings, special))
+
+
+def _segments(
+    tokenizer: PreTrainedTokenizerBase, encoding: Any, special: Sequence[bool], pair: bool
+) -> tuple[int | None, ...]:
+    """Return which text of a pair each token belongs to, None for special tokens.
+
+    Tokenizers written in Python do not say: there, the first separator after text divides.
+    """
+    if not pair:
+        return _one_segment(special)
+    if tokenizer.is_fast:
+        own = zip(encoding.sequence_ids(), special, strict=True)
+        return tuple(None if apart else segment for segment, apart in own)
+    segment, segments = 0, []
+    for i, apart in zip(encoding.input_ids, special, strict=True):
+        if i == tokenizer.sep_token_id and any(known is not None for known in segments):
+            segment = 1
+        segments.append(None if apart else segment)
+    return tuple(segments)
+
+
+def _one_segment(special: Sequence[bool]) -> tuple[int | None, ...]:
+    return tuple(None if apart else 0 for apart in special)
 
 
 def _words_between_spaces(

@@ -7,6 +7,7 @@ here, inside the functions, so that a page has painted its first text before.
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
     from attnviz.models import LoadedModel
 
 MAX_TOKENS = 512  # what the page draws; a model may take fewer
+MAX_LONG = 2  # readings of longer texts that are kept: hundreds of megabytes each
 MAX_PATCHES = 2500  # of a picture: its matrix is not drawn, a row of it is
+
+_long_run = threading.Lock()
 
 
 class NotServed(Exception):  # noqa: N818 - what a person is told, not a mistake
@@ -35,7 +39,7 @@ class NotServed(Exception):  # noqa: N818 - what a person is told, not a mistake
 class Asked:
     """A model, and what it shall read: a text, a target for its decoder, a picture.
 
-    `picture` names a drawing, "" for none; a visitor's own picture, as the bytes of its file,
+    `pair` is a second text for models that read two at once, "" for none. `picture` names a drawing, "" for none; a visitor's own picture, as the bytes of its file,
     goes before.
     """
 
@@ -44,12 +48,14 @@ class Asked:
     target: str = ""
     picture: str = ""
     own_picture: bytes | None = field(default=None, repr=False)
+    pair: str = ""
 
     @property
     def key(self) -> tuple[str, ...]:
         """What tells one question from another, and a model from an older one of that name."""
         own = "" if self.own_picture is None else sha256(self.own_picture).hexdigest()
-        return (self.model, fingerprint(self.model), self.text, self.target, self.picture, own)
+        model = (self.model, fingerprint(self.model))
+        return (*model, self.text, self.pair, self.target, self.picture, own)
 
 
 def loaded(name: str) -> LoadedModel:
@@ -77,13 +83,18 @@ def needs(name: str) -> Needs:
     from attnviz.models import ModelNotLoaded
 
     try:
-        return inputs.needs(loaded(name).model)
+        model = loaded(name)
+        return inputs.needs(model.model, model.tokenizer)
     except (ModelNotLoaded, inputs.UnusableModel) as problem:
         raise NotServed(str(problem)) from problem
 
 
-def served(asked: Asked) -> Reading:
-    """What the model read, where every reason why it cannot be done becomes `NotServed`."""
+def served(asked: Asked, limit: int | None = MAX_TOKENS) -> Reading:
+    """What the model read, where every reason why it cannot be done becomes `NotServed`.
+
+    `limit` is how many tokens of a text the page can show; without one, a text may be as long as
+    the model and this machine can read.
+    """
     from attnviz.capture import UnreadableModel
     from attnviz.inputs import UnusableModel
     from attnviz.models import ModelNotLoaded
@@ -91,7 +102,9 @@ def served(asked: Asked) -> Reading:
     from attnviz.tokens import UnusableText
 
     try:
-        return _read(asked)
+        longest = max(_lengths(asked).values(), default=0)
+        _check_lengths(asked, limit)
+        return _read(asked) if longest <= MAX_TOKENS else _read_long(asked)
     except UnreadableModel as problem:
         # What is wrong with the tokenizer explains more than where the model stumbled.
         raise NotServed(loaded(asked.model).card.warning or str(problem)) from problem
@@ -112,21 +125,63 @@ def _loaded(name: str, version: str) -> LoadedModel:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _difference(name: str, version: str, _inputs: Inputs) -> float:
-    """By how much recording changes a model's output: found once, on what it first reads."""
+    """By how much recording changes a model's output: found once, on what it first reads.
+
+    Of a long text its beginning is enough, which costs little beside the reading itself.
+    """
     from attnviz.capture import recording_difference
 
-    return recording_difference(loaded(name).model, _inputs.tensors)
+    beginning = {
+        name: tensor if tensor.is_floating_point() else tensor[:, :MAX_TOKENS]
+        for name, tensor in _inputs.tensors.items()
+    }
+    return recording_difference(loaded(name).model, beginning)
+
+
+@st.cache_resource(max_entries=64, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
+def _lengths(asked: Asked) -> dict[str, int]:
+    """How many tokens the texts of a question have, cut without running the model."""
+    from attnviz.inputs import lengths
+
+    return lengths(loaded(asked.model), asked.text, asked.target, asked.pair)
+
+
+def _check_lengths(asked: Asked, limit: int | None) -> None:
+    """Refuse what the page cannot show, and say which page can."""
+    from attnviz.limits import share_to_cut
+
+    for called, length in _lengths(asked).items():
+        if limit is not None and length > limit:
+            raise NotServed(
+                f"This {called} has {length:,} tokens; this page shows at most {limit:,}. Shorten "
+                f"it by {share_to_cut(length, limit)}, or open it on the page “Heads”, which "
+                "reads longer texts."
+            )
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
 def _read(asked: Asked) -> Reading:
+    return _run(asked)
+
+
+# Long readings take much memory: fewer are kept, and one at a time is made.
+@st.cache_resource(
+    max_entries=MAX_LONG, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key}
+)
+def _read_long(asked: Asked) -> Reading:
+    with _long_run:
+        return _run(asked)
+
+
+def _run(asked: Asked) -> Reading:
     """Run a model on what it is given and keep what its attention used."""
     from attnviz.capture import capture
     from attnviz.inputs import inputs_for
 
     model = loaded(asked.model)
-    limit = min(MAX_TOKENS, model.card.max_tokens or MAX_TOKENS)
-    inputs = inputs_for(model, asked.text, asked.target, _image(asked), limit)
+    inputs = inputs_for(
+        model, asked.text, asked.target, _image(asked), model.card.max_tokens, pair=asked.pair
+    )
     _check_patches(inputs)
     captured = capture(model.model, inputs.tensors)
     difference = _difference(asked.model, fingerprint(asked.model), inputs)
