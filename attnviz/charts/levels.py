@@ -1,4 +1,4 @@
-"""Matrices as a string that a browser reads: 65,535 levels between the ends of their scale.
+"""Matrices as a string that a browser reads: each number rounded as it will be written.
 
 The numbers travel with every picture, so that a reading under the pointer is a number of the
 head and not a colour read back. `ui/levels.js` is the other side.
@@ -7,27 +7,33 @@ head and not a colour read back. `ui/levels.js` is the other side.
 from __future__ import annotations
 
 import base64
+from math import ceil, log10
 from typing import TypedDict
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 HIDDEN = 2**16 - 1
-LEVELS = HIDDEN - 1
+USUAL_DECIMALS, MOST_DECIMALS = 3, 7
 
 
 class Levels(TypedDict):
-    """`cells` is base 64 of 16 bits a cell, low byte first, row after row; level 0 is `low`."""
+    """`cells` is base 64 of 16 bits a cell, low byte first, row after row.
+
+    Level 0 is `low`, each further one 10^−decimals more; `high` is the largest number, or the
+    largest distance from 0 where some numbers are negative.
+    """
 
     cells: str
     low: float
     high: float
+    decimals: int
 
 
 def levels(
     values: Float[np.ndarray, "row column"], hidden: Bool[np.ndarray, "row column"] | None = None
 ) -> Levels:
-    """Return numbers to 1/65,534 of their scale: from 0, or about 0 where some are negative.
+    """Return numbers to three or four digits of the largest, those below 1 to three decimals.
 
     What is hidden, infinite or no number has no level.
     """
@@ -36,8 +42,9 @@ def levels(
         shown &= ~hidden
     seen = values[shown]
     high = float(np.abs(seen).max(initial=0.0)) or 1.0
-    low = -high if (seen < 0).any() else 0.0
-    finite = np.where(shown, values, 0.0).astype(np.float64)
-    steps = np.rint((finite - low) / (high - low) * LEVELS)
+    decimals = min(max(USUAL_DECIMALS - ceil(log10(high)), 0), MOST_DECIMALS)
+    reach = ceil(high * 10.0**decimals) if (seen < 0).any() else 0
+    steps = np.rint(np.where(shown, values, 0.0).astype(np.float64) * 10.0**decimals) + reach
     cells = np.where(shown, steps, HIDDEN).astype("<u2")
-    return {"cells": base64.b64encode(cells.tobytes()).decode(), "low": low, "high": high}
+    text = base64.b64encode(cells.tobytes()).decode()
+    return {"cells": text, "low": -reach / 10.0**decimals, "high": high, "decimals": decimals}

@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, UInt8
 from PIL import Image
 
 from attnviz.charts import theme
+from attnviz.charts.columns import channels
 from attnviz.charts.in_turn import in_turn
 
 LABEL_LIMIT = 110  # px of a token's label
@@ -98,9 +99,24 @@ def axis_titles(cross: bool) -> tuple[str, str]:
     return f"query: the token that looks{of_target}", f"key: the token looked at{of_source}"
 
 
-def palette() -> str:
-    """The 256 colours of the weights from 0 to the largest, six hexadecimal digits each."""
-    return _viridis().tobytes().hex()
+def palette(signed: bool = False) -> str:
+    """The 256 colours from the least number to the largest, each as red, green, blue, opacity.
+
+    Eight hexadecimal digits each. Signed numbers have the page itself in the middle.
+    """
+    return (_blue_orange() if signed else _opaque(_viridis())).tobytes().hex()
+
+
+def _opaque(colours: UInt8[np.ndarray, "shade 3"]) -> UInt8[np.ndarray, "shade 4"]:
+    return np.pad(colours, ((0, 0), (0, 1)), constant_values=255)
+
+
+def _blue_orange() -> UInt8[np.ndarray, "256 4"]:
+    """Blue below zero, orange above, the more opaque the further from it."""
+    away = np.linspace(-1, 1, 256)
+    colours = np.where(away[:, None] < 0, channels(theme.NEGATIVE), channels(theme.POSITIVE))
+    opacity = np.abs(away)[:, None] * theme.STRONGEST * 255
+    return np.concatenate([colours, opacity], axis=1).round().astype(np.uint8)
 
 
 def _corners(size: tuple[int, int]) -> dict[str, int]:

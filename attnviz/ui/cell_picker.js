@@ -1,6 +1,5 @@
 const PAUSE = 120; // ms between a choice and the next that is told, and after the last of several
 const CHOICE_CAME = "attnviz-choice";
-const HIDDEN = -1;
 const SLANTED_FROM = 20; // px of a column that leave room for a label at 45 degrees
 const SLANTED_WIDTH = 420; // px; in less room the labels stand upright and leave more to the picture
 const THINNED_ROOM = 16; // px along an axis for a label where not all have room anyway
@@ -82,9 +81,12 @@ class Picker {
     if (before?.of !== data.of) {
       this.forget();
     }
-    if (before?.cells !== data.cells) {
-      this.cells = decoded(data.cells);
+    if (before?.levels.cells !== data.levels.cells) {
+      this.cells = decoded(data.levels);
     }
+    this.blocks = [data.queries, data.keys].some(({ positions, last }) => {
+      return positions.some((position, place) => position !== last[place]);
+    });
     this.dress();
     this.arrange();
     this.hear();
@@ -190,8 +192,9 @@ class Picker {
     this.plot.setAttribute("aria-label", data.label);
     this.part(".key-title").textContent = data.keys.title;
     this.part(".query-title").textContent = data.queries.title;
+    this.part(".low").textContent = data.low_written;
     this.part(".top").textContent = data.top_written;
-    this.part(".scale > .hidden").hidden = !this.cells.includes(HIDDEN);
+    this.part(".scale > .hidden").hidden = !this.cells.includes(NaN);
     const ramp = Array.from({ length: 256 }, (_, shade) => shade);
     paint(this.part(".scale canvas"), [1, 256], ramp, data.palette);
   }
@@ -217,16 +220,17 @@ class Picker {
     const dots = screen.map((length, axis) => {
       return Math.min(shape[axis], Math.max(1, Math.floor(length * devicePixelRatio)));
     });
-    const drawn = String([data.cells, data.palette, dots]);
+    const drawn = String([data.levels.cells, data.palette, dots]);
     if (drawn === this.drawn) {
       return;
     }
     this.drawn = drawn;
-    const top = data.top * 10 ** data.decimals || 1;
+    const high = data.levels.high;
+    const low = data.levels.low < 0 ? -high : 0;
     const shades = merged(cells, shape, dots).map((cell) => {
-      return cell === HIDDEN ? HIDDEN : Math.min(255, Math.round((cell / top) * 255));
+      return Math.min(255, Math.round(((cell - low) / (high - low)) * 255));
     });
-    this.part(".scale > .merged").hidden = String(dots) === String(shape);
+    this.part(".scale > .merged").hidden = !this.blocks && String(dots) === String(shape);
     paint(this.part(".plot > canvas"), dots, shades, data.palette);
   }
 
@@ -299,35 +303,32 @@ class Picker {
   }
 
   token(name, place) {
-    const { positions, words } = this.data[name];
-    return `${positions[place]} ${words[place]}`;
+    const { positions, last, words } = this.data[name];
+    const [from, to] = [positions[place], last[place]];
+    return from === to ? `${from} ${words[place]}` : `${from}–${to} ${words[place]} …`;
   }
 
   weight([query, key]) {
     const cell = this.cells[query * this.shape[1] + key];
-    return cell === HIDDEN ? null : (cell / 10 ** this.data.decimals).toFixed(this.data.decimals);
+    if (Number.isNaN(cell)) {
+      return null;
+    }
+    const written = cell.toFixed(this.data.levels.decimals).replace("-", "−");
+    return this.blocks ? `at most ${written}` : written;
   }
 }
 
-/** Two base-36 digits a cell; no digits where the mask hides it. */
-function decoded(text) {
-  const digit = (place) => {
-    const code = text.charCodeAt(place);
-    return code < 58 ? code - 48 : code - 87;
-  };
-  return Int16Array.from({ length: text.length / 2 }, (_, cell) => {
-    return text[2 * cell] === "-" ? HIDDEN : 36 * digit(2 * cell) + digit(2 * cell + 1);
-  });
-}
-
-/** Where there are more cells than dots, each dot has the largest of its cells. */
+/** Where there are more cells than dots, each dot has the one of its cells furthest from 0. */
 function merged(cells, [rows, columns], [down, across]) {
-  const dots = new Int16Array(down * across).fill(HIDDEN);
+  const dots = new Float64Array(down * across).fill(NaN);
   for (let row = 0; row < rows; row += 1) {
     const first = Math.floor((row * down) / rows) * across;
     for (let column = 0; column < columns; column += 1) {
       const dot = first + Math.floor((column * across) / columns);
-      dots[dot] = Math.max(dots[dot], cells[row * columns + column]);
+      const cell = cells[row * columns + column];
+      if (Number.isNaN(dots[dot]) || Math.abs(cell) > Math.abs(dots[dot])) {
+        dots[dot] = cell;
+      }
     }
   }
   return dots;
@@ -335,11 +336,11 @@ function merged(cells, [rows, columns], [down, across]) {
 
 /** One pixel a shade; what is hidden stays transparent. */
 function paint(canvas, [height, width], shades, palette) {
-  const colours = palette.match(/.{6}/g).map((digits) => parseInt(digits, 16));
+  const colours = palette.match(/.{8}/g).map((digits) => parseInt(digits, 16));
   const image = new ImageData(width, height);
   const pixels = new DataView(image.data.buffer);
   shades.forEach((shade, dot) => {
-    pixels.setUint32(4 * dot, shade === HIDDEN ? 0 : colours[shade] * 256 + 255);
+    pixels.setUint32(4 * dot, Number.isNaN(shade) ? 0 : colours[shade]);
   });
   canvas.width = width;
   canvas.height = height;

@@ -1,4 +1,4 @@
-"""One head's weights as a picture in which a cell is chosen by pointer, finger or arrow keys.
+"""One head's numbers as a picture in which a cell is chosen by pointer, finger or arrow keys.
 
 The choice is Python's: lists and links change it too. The browser shows its own newest choice at
 once, numbers it and tells it; what Python sends says which number it has heard last, so that an
@@ -11,7 +11,6 @@ choice does not send the picture again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -20,12 +19,11 @@ import streamlit as st
 
 from attnviz.charts import matrix as picture
 from attnviz.charts import theme
+from attnviz.charts.levels import Levels, levels
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LARGEST = 36**2 - 1  # that two base-36 digits hold
-USUAL_DECIMALS, MOST_DECIMALS = 3, 7
 HOW_TO = (
     "queries down, keys across. Arrow keys choose another cell, Home and End the first and the "
     "last key."
@@ -48,7 +46,7 @@ HTML = """
     </div>
   </div>
   <div class="scale">
-    <span class="ends"><span>weight 0</span><canvas></canvas><span class="top"></span></span>
+    <span class="ends"><span class="low"></span><canvas></canvas><span class="top"></span></span>
     <span class="hidden"><span class="swatch"></span>hidden by the mask</span>
     <span class="merged">each dot: the largest of its cells</span>
   </div>
@@ -68,7 +66,10 @@ _mount_picture = st.components.v2.component(
     "attnviz_cell_picker",
     html=HTML,
     css=Path(__file__).with_suffix(".css").read_text(encoding="utf-8"),
-    js=Path(__file__).with_suffix(".js").read_text(encoding="utf-8"),
+    js="".join(
+        Path(__file__).with_name(name).read_text(encoding="utf-8")
+        for name in ("levels.js", "cell_picker.js")
+    ),
 )
 
 
@@ -84,13 +85,19 @@ def cell_picker(
     visible: pd.DataFrame | None = None,
     cross: bool = False,
     side: int = theme.MATRIX_SIDE,
+    quantity: str = "weight",
 ) -> None:
     """Draw a `weight_matrix` and frame the chosen cell, a query's and a key's position.
+
+    Where one cell stands for several tokens of an axis, its frame has the position of the first
+    and a column `last`; the picture says that its numbers are the largest of their cells.
+    `quantity` is what the numbers are; where some are negative, zero is in the middle of the
+    colours.
 
     When a visitor chooses another cell, `on_change` is called with its two positions before the
     script runs again, as callbacks of widgets are. `label` says which head it is. `side` is the
     largest length of the picture in pixels; it is smaller where there is less room. Cells that
-    `visible` hides are drawn as such, and can be chosen like others.
+    `visible` hides, or that are no number, are drawn as such, and can be chosen like others.
     """
 
     def tell() -> None:
@@ -98,13 +105,16 @@ def cell_picker(
         if cell is not None:
             on_change(*cell)
 
+    of_queries, of_keys = picture.axis_titles(cross)
     choice = {
         "picker": key,
         "of": _digest(queries, keys),
         "chosen": [int(position) for position in chosen],
         "answered": answered(st.session_state.get(key)),
     }
-    data = _drawn(matrix, queries, keys, visible, cross) | {
+    data = _drawn(matrix, visible, quantity) | {
+        "queries": _axis(queries, of_queries),
+        "keys": _axis(keys, of_keys),
         "picker": key,
         "of": choice["of"],
         "label": f"{label}: {HOW_TO}",
@@ -150,46 +160,30 @@ def _digest(queries: pd.DataFrame, keys: pd.DataFrame) -> str:
     return f"{crc32(repr(columns).encode()):08x}"
 
 
-def _drawn(
-    matrix: pd.DataFrame,
-    queries: pd.DataFrame,
-    keys: pd.DataFrame,
-    visible: pd.DataFrame | None,
-    cross: bool,
-) -> dict[str, Any]:
+def _drawn(matrix: pd.DataFrame, visible: pd.DataFrame | None, quantity: str) -> dict[str, Any]:
     """What the picture shows, whichever cell is chosen."""
-    top = float(matrix.to_numpy().max())
-    decimals = _decimals(top)
-    of_queries, of_keys = picture.axis_titles(cross)
+    numbers = matrix.to_numpy(dtype=float)
+    hidden = None if visible is None else ~visible.to_numpy() & (numbers == 0)
+    sent = levels(numbers, hidden)
     return {
-        "cells": _cells(matrix, visible, decimals),
-        "decimals": decimals,
-        "top": top,
-        "top_written": f"{top:.2g}",
-        "palette": picture.palette(),
-        "queries": _axis(queries, of_queries),
-        "keys": _axis(keys, of_keys),
+        "levels": {**sent},
+        "low_written": f"{quantity} {_low(sent):.3g}",
+        "top_written": f"{sent['high']:.3g}",
+        "palette": picture.palette(signed=sent["low"] < 0),
     }
 
 
-def _decimals(top: float) -> int:
-    """How many decimals two digits hold where `top` is the largest weight: small ones have more."""
-    if top <= 0:
-        return USUAL_DECIMALS
-    return min(floor(log10(LARGEST / top)), MOST_DECIMALS)
-
-
-def _cells(matrix: pd.DataFrame, visible: pd.DataFrame | None, decimals: int) -> str:
-    weights = matrix.to_numpy(dtype=float)
-    hidden = None if visible is None else ~visible.to_numpy() & (weights == 0)
-    return picture.encode_cells(weights * 10.0 ** (decimals - USUAL_DECIMALS), hidden)
+def _low(sent: Levels) -> float:
+    return -sent["high"] if sent["low"] < 0 else 0.0
 
 
 def _axis(tokens: pd.DataFrame, title: str) -> dict[str, Any]:
+    positions = tokens["position"].tolist()
     return {
         "title": title,
         "words": tokens["token"].tolist(),
-        "positions": tokens["position"].tolist(),
+        "positions": positions,
+        "last": tokens["last"].tolist() if "last" in tokens else positions,
     }
 
 

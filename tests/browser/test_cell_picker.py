@@ -500,7 +500,7 @@ def test_nothing_jumps_when_another_cell_is_chosen(visitor: Visitor) -> None:
 def test_the_scale_names_both_ends(visitor: Visitor) -> None:
     page = opened(visitor)
     top = picker_page.weights(5, 7, False).max()
-    expect(page.locator(".scale .ends")).to_have_text(re.compile(rf"weight 0\s*{top:.2g}"))
+    expect(page.locator(".scale .ends")).to_have_text(re.compile(rf"weight 0\s*{top:.3g}"))
 
 
 def test_hidden_cells_are_named_and_can_be_chosen(visitor: Visitor) -> None:

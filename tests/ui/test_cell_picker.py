@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Mapping
 from functools import partial
@@ -54,9 +55,11 @@ def pick(weights: torch.Tensor, **changes: Any) -> None:
 
 def read(data: Mapping[str, Any]) -> np.ndarray:
     """The weights that a browser reads, NaN where one is hidden."""
-    pairs = [data["cells"][at : at + 2] for at in range(0, len(data["cells"]), 2)]
-    values = [np.nan if pair == "--" else int(pair, 36) for pair in pairs]
-    return np.array(values).reshape(-1, len(data["keys"]["words"])) / 10 ** data["decimals"]
+    sent = data["levels"]
+    steps = np.frombuffer(base64.b64decode(sent["cells"]), "<u2").astype(float)
+    steps[steps == 65535] = np.nan
+    values = sent["low"] + steps / 10 ** sent["decimals"]
+    return values.reshape(-1, len(data["keys"]["words"]))
 
 
 def test_the_picture_is_the_frame(sent: dict[str, Any]):
@@ -67,8 +70,9 @@ def test_the_picture_is_the_frame(sent: dict[str, Any]):
     assert data["queries"]["words"] == ["[CLS]", "the", "<b>it</b>", "the", "[SEP]"]
     assert data["keys"]["words"] == ["a", "cat", "␣", "sat", "on", "猫", "."]
     assert data["keys"]["positions"] == [0, 1, 2, 3, 4, 5, 6]
-    assert data["top"] == pytest.approx(0.9)
-    assert data["top_written"] == "0.9"
+    assert data["keys"]["last"] == data["keys"]["positions"]
+    assert data["levels"]["high"] == pytest.approx(0.9)
+    assert (data["low_written"], data["top_written"]) == ("weight 0", "0.9")
     assert data["label"].startswith("Weights of layer 5, head 11: ")
     assert json.loads(json.dumps(data)) == data
 
@@ -100,21 +104,21 @@ def test_other_tokens_have_another_name(sent: dict[str, Any]):
 
 @pytest.mark.parametrize(
     ("largest", "decimals"),
-    [(1.0, 3), (0.2, 3), (0.1294, 4), (0.0313, 4), (0.0078, 5), (1.4, 2), (1e-9, 7)],
+    [(1.0, 3), (0.2, 3), (0.0999, 4), (0.0313, 4), (0.0078, 5), (1.4, 2), (58.0, 1), (1e-9, 7)],
 )
 def test_small_weights_have_more_decimals(sent: dict[str, Any], largest: float, decimals: int):
     weights = rows(largest)
     pick(weights)
-    assert sent["picture"]["data"]["decimals"] == decimals
+    assert sent["picture"]["data"]["levels"]["decimals"] == decimals
     np.testing.assert_allclose(
-        read(sent["picture"]["data"]), weights.numpy(), atol=0.5 * 10**-decimals + 1e-9
+        read(sent["picture"]["data"]), weights.numpy(), atol=0.5 * 10**-decimals
     )
 
 
 def test_a_head_without_any_weight_is_drawn(sent: dict[str, Any]):
     pick(torch.zeros(5, 7))
     assert (read(sent["picture"]["data"]) == 0).all()
-    assert sent["picture"]["data"]["decimals"] == 3
+    assert sent["picture"]["data"]["levels"]["decimals"] == 3
 
 
 def test_only_what_is_hidden_and_has_no_weight_is_sent_as_hidden(sent: dict[str, Any]):
@@ -142,18 +146,40 @@ def test_positions_do_not_begin_at_nought_where_the_first_token_is_hidden(sent: 
 def test_colours_sizes_and_titles_come_from_the_charts(sent: dict[str, Any]):
     pick(rows(), cross=True, side=400)
     data = sent["picture"]["data"]
-    palette = bytes.fromhex(data["palette"])
-    assert list(palette) == picture._viridis().ravel().tolist()
+    palette = np.frombuffer(bytes.fromhex(data["palette"]), np.uint8).reshape(256, 4)
+    assert palette[:, :3].tolist() == picture._viridis().tolist()
+    assert (palette[:, 3] == 255).all()
     assert data["look"]["real"] == theme.REAL
     assert data["look"]["side"] == 400
     assert data["queries"]["title"] == "query: the token that looks (target)"
     assert data["keys"]["title"] == "key: the token looked at (source)"
 
 
-def test_128_tokens_take_less_than_40_kilobytes(sent: dict[str, Any]):
+def test_signed_numbers_have_zero_in_the_middle(sent: dict[str, Any]):
+    scores = 60 * (rows() - 0.3)
+    pick(scores, quantity="score")
+    data = sent["picture"]["data"]
+    reach = scores.abs().max().item()
+    np.testing.assert_allclose(read(data), scores.numpy(), atol=0.0501)
+    assert data["low_written"] == f"score {-reach:.3g}"
+    palette = np.frombuffer(bytes.fromhex(data["palette"]), np.uint8).reshape(256, 4)
+    assert palette[0, :3].tolist() == [0x2C, 0x7B, 0xB6]
+    assert palette[-1, :3].tolist() == [0xCC, 0x55, 0x00]
+    assert palette[127, 3] == palette[128, 3] == 1
+    assert palette[0, 3] == palette[-1, 3] == 217
+
+
+def test_a_cell_may_stand_for_several_tokens(sent: dict[str, Any]):
+    queries = QUERIES.iloc[[0, 2, 4]].assign(last=[1, 3, 4])
+    pick(rows()[[0, 2, 4]], matrix=frames.weight_matrix(rows()).iloc[[0, 2, 4]], queries=queries)
+    data = sent["picture"]["data"]
+    assert (data["queries"]["positions"], data["queries"]["last"]) == ([0, 2, 4], [1, 3, 4])
+
+
+def test_128_tokens_take_less_than_52_kilobytes(sent: dict[str, Any]):
     tokens = frames.token_axis([f"token{at}" for at in range(128)])
     pick(rows(shape=(128, 128)), queries=tokens, keys=tokens)
-    assert len(json.dumps(sent["picture"]["data"])) < 40_000
+    assert len(json.dumps(sent["picture"]["data"])) < 52_000
 
 
 # --- what a browser says
