@@ -18,6 +18,10 @@ WORDS = "currentColor"  # the colour of words, which follows the theme
 DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}
 DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
 
+# Heads over each other, told apart by colour (Okabe and Ito 2008), by dash and by name
+HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+HEAD_DASHES = ((1, 0), (8, 4), (2, 3), (10, 3, 2, 3), (14, 5))
+
 FONT_SIZE = 14
 TITLE_SIZE = 16
 LINE_WIDTH = 2.5
@@ -49,3 +53,11 @@ KEY_AXIS_WIDTH = 56  # px left of all bars over keys, so that their plots stand 
 KEY_LABEL, KEY_LABEL_HEIGHT = 78, 62  # px of a key's label, and of its height at 45°
 SMALLEST_FONT = 10
 SMALL_FONT = 12
+
+TOKEN_ROW = 20  # px, a token in a column of tokens
+LINES_WIDTH = 240  # px between two columns of tokens in a chart
+RANKING_WIDTH = 320  # px of the longest bar
+
+MOSAIC_TILE, MOSAIC_WIDTH = 40, 960  # px, a head among all heads, and all of them side by side
+MOSAIC_GAP, MOSAIC_FAMILY_GAP = 2, 8  # px between heads, and where the key and value head changes
+COVERED = (128, 128, 128, 64)  # what a mask hides, on a light page and on a dark one
