@@ -32,7 +32,7 @@ Heads = Sequence[tuple[str, pd.DataFrame]]
 @in_turn
 def token_lines(
     heads: Heads, queries: pd.DataFrame, keys: pd.DataFrame, *, cross: bool = False
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Draw the `weight_matrix` of one or more heads, each with a name of its own.
 
     Queries stand at the left, keys at the right. What is NaN is hidden and has no line. In

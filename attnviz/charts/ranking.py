@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from unicodedata import bidirectional
-
 import altair as alt
 import pandas as pd
 
@@ -14,11 +12,10 @@ MOST_BARS = 20
 BAR = 22  # px from one bar to the next
 LABEL_LIMIT = 190  # px of a key's label
 DIGITS = ".3~g"
-LEFT_TO_RIGHT = "\u200e"  # a mark without a width
 
 
 @in_turn
-def ranking(frame: pd.DataFrame, quantity: str = "weight") -> alt.LayerChart:
+def ranking(frame: pd.DataFrame, quantity: str = "weight") -> alt.LayerChart | alt.FacetChart:
     """Draw the `quantity` of the keys in a frame with the columns key, token and `quantity`.
 
     A key is named by its position and its word, and so equal words stay apart. There are at most
@@ -65,14 +62,8 @@ def _bars(frame: pd.DataFrame, quantity: str) -> pd.DataFrame:
     room = MOST_BARS if len(seen) <= MOST_BARS else MOST_BARS - 1
     strongest, rest = seen.iloc[:room], seen.iloc[room:]
     named = zip(strongest["key"], strongest["token"], strongest[quantity], strict=True)
-    rows = [(_label(key, token), float(value), False) for key, token, value in named]
+    rows = [(f"{key} {token}", float(value), False) for key, token, value in named]
     if len(rest):
         rows.append((f"{len(rest):,} others", float(rest[quantity].sum()), True))
     bars = pd.DataFrame(rows, columns=["label", "value", "others"])
     return bars.assign(end=bars["value"].clip(lower=0))
-
-
-def _label(position: int, token: str) -> str:
-    """Position and word, in this order beside words that are written from the right as well."""
-    from_right = any(bidirectional(character) in ("R", "AL") for character in token)
-    return f"{LEFT_TO_RIGHT if from_right else ''}{position} {token}"
