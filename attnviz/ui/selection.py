@@ -26,19 +26,25 @@ NOWHERE: tuple[None, None] = (None, None)
 
 @dataclass(frozen=True)
 class Selection:
-    """Model and what it is given, the cell on screen, and the playground's numbers.
+    """Model and what it is given, the cell on screen, how it is shown, the playground's numbers.
 
-    `target` is the text for a decoder to read, "" while the model writes it itself; `picture`
-    is the name of a drawing. `part`, `layer`, `head`, `query` and `key` are None for the
-    model's own: the first that can be read, or what an example opens. `step` is how far a cell is
-    worked out, 0 for all at once, and `by_place` lists dimensions by number, not by size.
-    `hide_first` takes the first key out
-    of the picture. `d_k` is None while the playground follows the head on screen.
+    `target` is the text for a decoder to read, "" while the model writes it itself; `pair` is
+    a second text beside the first, "" for none; `picture` is the name of a drawing. `part`,
+    `layer`, `head`, `query` and `key` are None for the model's own: the first that can be
+    read, or what an example opens. `step` is how far a cell is worked out, 0 for all at once,
+    and `by_place` lists dimensions by number, not by size. `hide_first` takes the first key
+    out of the picture on the first page, `without` on that of heads. There `view` is the form
+    in which a head is drawn, `weighed` the numbers, `over` the heads they are taken of,
+    `words` folds sub-words, `pairing` keeps two of two texts, `zoom` is how many tokens are in
+    view, 0 for all; `colour` and `order` are those of the overview; `beside` names more heads
+    as in "0.2 1.3", and `pin` one of `pin_model` on `pin_text` as in "decoder.0.2". `d_k` is
+    None while the playground follows the head on screen.
     """
 
     model: str = "bundled"
     text: str = EXAMPLES[0].text
     target: str = ""
+    pair: str = ""
     picture: str = "disc"
     part: str | None = None
     layer: int | None = OPENING["bundled"][0]
@@ -48,6 +54,19 @@ class Selection:
     step: int = 1
     by_place: int = 0
     hide_first: int = 0
+    view: str = "matrix"
+    weighed: str = "weights"
+    over: str = "head"
+    without: str = "nothing"
+    words: int = 0
+    pairing: str = "all"
+    zoom: int = 0
+    colour: str = "pattern"
+    order: str = "layer"
+    beside: str = ""
+    pin: str = ""
+    pin_model: str = ""
+    pin_text: str = ""
     d_k: int | None = None
     n: int = 12
     seed: int = 7
@@ -62,7 +81,12 @@ class Selection:
             model = cls.model
         taken: dict[str, Any] = {"model": model}
         taken["layer"], taken["head"] = OPENING.get(model, NOWHERE)
-        taken |= {name: parameters[name] for name in ("text", "target") if name in parameters}
+        taken |= {name: parameters[name] for name in FREE if name in parameters}
+        for name, (pattern, wanted) in SPELT.items():
+            if name in parameters and re.fullmatch(pattern, parameters[name]):
+                taken[name] = parameters[name]
+            elif name in parameters:
+                complaints.append(_not_taken(name, parameters[name], wanted))
         for name, known in NAMES.items():
             if name in parameters and parameters[name] in known:
                 taken[name] = parameters[name]
@@ -89,15 +113,28 @@ class Selection:
             for name, value in asdict(self).items()
             if value is not None and value != getattr(usual, name)
         }
-        for name in ("text", "target"):
+        for name in FREE:
             if len(differing.get(name, "")) > LONGEST_IN_URL:
                 del differing[name]
         return differing
 
 
+FREE = ("text", "target", "pair", "pin_model", "pin_text")
+PARTS = ("decoder", "encoder", "cross", "text", "vision", "audio")
 NAMES = {
     "picture": tuple(DRAWINGS),
-    "part": ("decoder", "encoder", "cross", "text", "vision", "audio"),
+    "part": PARTS,
+    "view": ("matrix", "lines", "text", "ranking"),
+    "weighed": ("weights", "norms", "scores", "logits"),
+    "over": ("head", "mean_heads", "max_heads", "mean_layers", "max_layers", "rollout"),
+    "without": ("nothing", "first", "special"),
+    "pairing": ("all", "AA", "AB", "BA", "BB"),
+    "order": ("layer", "value"),
+}
+SPELT = {
+    "colour": (r"[a-z_]{1,30}", "the name of a statistic"),
+    "beside": (r"([0-9]{1,3}\.[0-9]{1,3}( (?=[0-9])|$)){0,8}", "heads as in 0.2 1.3"),
+    "pin": (rf"(({'|'.join(PARTS)})\.[0-9]{{1,3}}\.[0-9]{{1,3}})?", "a head as in decoder.0.2"),
 }
 LIMITS = {
     "layer": (0, 999),
@@ -107,6 +144,8 @@ LIMITS = {
     "step": (0, STEPS),
     "by_place": (0, 1),
     "hide_first": (0, 1),
+    "words": (0, 1),
+    "zoom": (0, 99_999),
     "d_k": (1, 1024),
     "n": (2, 512),
     "seed": (0, MAX_SEED),

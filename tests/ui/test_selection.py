@@ -14,8 +14,11 @@ def test_empty_link_is_the_default():
 
 def test_a_selection_comes_back_from_its_link():
     chosen = Selection(
-        "minilm", "Seán\n  done", "le roi & moi", "shapes", "cross", 3, 7,
+        "minilm", "Seán\n  done", "le roi & moi", "et toi", "shapes", "cross", 3, 7,
         query=2, hide_first=1, d_k=256, n=5, seed=41,
+        view="lines", weighed="norms", over="mean_heads", without="special", words=1,
+        pairing="AB", zoom=80, colour="distance", order="value", beside="0.2 11.13",
+        pin="encoder.2.9", pin_model="bundled", pin_text="Alice",
     )  # fmt: skip
     assert Selection.parse(chosen.parameters()) == (chosen, ())
 
@@ -50,6 +53,28 @@ def test_a_name_that_is_not_known_gets_a_sentence_and_the_usual_one(name: str, v
     assert chosen == Selection()
     (complaint,) = complaints
     assert f"{name} = {value!r}, which is not one of" in complaint
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("beside", "0.2,1.3"),
+        ("beside", "0.2 "),
+        ("beside", "٣.1"),
+        ("beside", "1.1 " * 9),
+        ("pin", "0.2"),
+        ("pin", "encoder.0"),
+        ("pin", "heart.0.2"),
+        ("view", "movie"),
+        ("pairing", "CC"),
+        ("colour", "<b>"),
+        ("zoom", "100000"),
+    ],
+)
+def test_a_way_to_show_a_head_that_is_none_gets_a_sentence(name: str, value: str):
+    chosen, (complaint,) = Selection.parse({name: value})
+    assert chosen == Selection()
+    assert f"The link asks for {name} = " in complaint
 
 
 def test_each_bad_part_has_its_own_sentence():
