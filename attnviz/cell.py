@@ -16,10 +16,10 @@ from torch import Tensor
 
 from attnviz import attention, equation
 from attnviz.capture import AttentionCall
+from attnviz.weighing import gate, given_to_w_o, lengths, w_o
 from attnviz.wiring import Mixing, Origin, Projection, Stream, Wiring
 
 WRITABLE = 20.0  # e^20 and e^-20 are numbers that can still be read on a page
-SAME = 1e-5  # relative to the largest number: one vector computed in two ways
 
 
 @dataclass(frozen=True)
@@ -325,47 +325,25 @@ def _retrieved_and_mixed(
 ) -> tuple[Retrieved, IntoStream | None]:
     value = call.value[0, call.kv_head(head)].float()
     output = equation.output(weights[query : query + 1], value)[0]
-    shares = weights[query, :, None] * value
+    row, share = weights[query], weights[query, key] * value[key]
     parts = None if wiring.output is None else _parts(wiring.output, query)
     if wiring.output is None or parts is None:
-        return Retrieved(shares[key], output, shares.norm(dim=-1), through_w_o=False), None
-    weight, given = parts[head]
-    factor = _factor(call, given, output)
-    carried = shares if factor is None else factor * shares
-    brought = (carried @ weight.mT).norm(dim=-1)
-    retrieved = Retrieved(shares[key], output, brought, through_w_o=True)
-    row = int(wiring.output.row[0, head, query, 0])
-    into_stream = _into_stream(wiring.output.projection, wiring.stream, row, parts, head)
+        return Retrieved(share, output, row * value.norm(dim=-1), through_w_o=False), None
+    matrix, given = parts[head]
+    factor = gate(call, given, output)
+    brought = row * lengths(value, matrix, factor)
+    retrieved = Retrieved(share, output, brought, through_w_o=True)
+    place = int(wiring.output.row[0, head, query, 0])
+    into_stream = _into_stream(wiring.output.projection, wiring.stream, place, parts, head)
     return retrieved, replace(into_stream, gated=factor is not None)
 
 
 def _parts(mixing: Mixing, query: int) -> list[tuple[Tensor, Tensor]] | None:
     """W_O of each head and what it is given; None where heads do not meet in one row."""
-    row = _only(mixing.row[0, :, query].flatten())
-    if row is None:
+    if _only(mixing.row[0, :, query].flatten()) is None:
         return None
-    weight, source = mixing.projection.weight, mixing.projection.source[row].float()
-    return [(_columns(weight, column), source[column]) for column in mixing.column[0, :, query]]
-
-
-def _columns(weight: Tensor, column: Tensor) -> Tensor:
-    """A view where columns lie side by side, as they do in most models: all heads are W_O."""
-    first, width = int(column[0]), len(column)
-    if torch.equal(column, torch.arange(first, first + width)):
-        return weight[:, first : first + width].float()
-    return weight[:, column].float()
-
-
-def _factor(call: AttentionCall, given: Tensor, output: Tensor) -> Tensor | None:
-    """What the model multiplied the output by before W_O, None if by nothing.
-
-    The output is only known as exactly as rows of the call were confirmed, and a number that is
-    not told apart from 0 tells no factor.
-    """
-    inexact = max(SAME * float(output.abs().max()), 4 * call.max_error)
-    if not bool(output.any()) or float((given - output).abs().max()) <= inexact:
-        return None
-    return torch.where(output.abs() > inexact, given / output, 0.0)
+    heads = range(mixing.row.shape[1])
+    return [(w_o(mixing, head, query), given_to_w_o(mixing, head, query)) for head in heads]
 
 
 def _into_stream(

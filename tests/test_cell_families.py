@@ -24,7 +24,7 @@ from torch import Tensor
 from attnviz import cell as working
 from attnviz.capture import AttentionCall
 from attnviz.cell import Cell, Role, cell
-from attnviz.wiring import Wiring
+from attnviz.wiring import Mixing, Wiring
 
 OFF = 1e-5  # of the largest number
 VISIBLE, HIDDEN = 3, 1  # cells that are tried of each call
@@ -418,19 +418,19 @@ def instead(name: str, wrong: Callable) -> Fault:
     return lambda patch: patch.setattr(working, name, lambda *given: wrong(original, *given))
 
 
-def next_columns(original: Callable, weight: Tensor, column: Tensor) -> Tensor:
-    return original(weight, (column + len(column)) % weight.shape[1])
+def next_head(original: Callable, mixing: Mixing, head: int, query: int) -> Tensor:
+    return original(mixing, (head + 1) % mixing.column.shape[1], query)
 
 
 FAULTS: dict[str, tuple[str, Fault, Callable[[str], None]]] = {
     "W_O of the next head": (
         "gpt2",
-        instead("_columns", next_columns),
+        instead("w_o", next_head),
         test_the_heads_part_is_its_columns_of_w_o_times_its_output,
     ),
     "W_O of the next head, for what keys bring": (
         "t5",
-        instead("_columns", next_columns),
+        instead("w_o", next_head),
         test_what_each_key_brings,
     ),
     "a sink forgotten": (
@@ -440,7 +440,7 @@ FAULTS: dict[str, tuple[str, Fault, Callable[[str], None]]] = {
     ),
     "a gate forgotten": (
         "qwen3_next",
-        instead("_factor", lambda original, *given: None),
+        instead("gate", lambda original, *given: None),
         test_what_each_key_brings,
     ),
     "kv_heads tiled": (
