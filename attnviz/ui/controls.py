@@ -1,14 +1,9 @@
-"""The controls that several pages share; each returns the selection as it now is.
-
-A rerun of a part of the page may come before that of the whole, and brings what the browser
-showed when it was asked for. A field whose content is set from here therefore gets a new key
-with it: what a browser still sends under the old one is not read.
-"""
+"""The controls that several pages share; each returns the selection as it now is."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -18,8 +13,9 @@ from attnviz.ui import heads, look, readings, sentences
 from attnviz.ui import selection as selected
 from attnviz.ui.drawings import DRAWINGS
 from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of, hint
+from attnviz.ui.fields import held, keep, key_of, new_key
 from attnviz.ui.heads import Head
-from attnviz.ui.readings import Asked, Reading
+from attnviz.ui.readings import MAX_TOKENS, Asked, Reading
 from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, NOWHERE, Selection
 
 if TYPE_CHECKING:
@@ -34,6 +30,7 @@ MODEL_HELP = (
     "What you type replaces the name that stands there."
 )
 TARGET_HELP = "What the decoder reads. Empty: the model writes it itself."
+PAIR_HELP = "This model reads two texts at once, with a mark between them. Empty: only the first."
 PICTURE_HELP = "A PNG or JPEG of your own; it is not kept in the link."
 # In front of a shown name, where it shows nothing: Streamlit takes the name on screen away from
 # what is pasted over it, and would make "-medium" of "gpt2-medium" over "gpt2".
@@ -50,7 +47,7 @@ def model_and_text() -> None:
     titles = {entry.name: entry.title for entry in catalogue()}
     left, middle, right = st.columns([3, 3, 6])
     st.session_state["model"] = _model_held(now)
-    _keep(_key("text"), now.text)
+    keep(key_of("text"), now.text)
     left.selectbox(
         "Model",
         list(dict.fromkeys([*titles, now.model])),
@@ -60,14 +57,14 @@ def model_and_text() -> None:
         help=MODEL_HELP,
     )
     _examples(middle)
-    right.text_area("Text", key=_key("text"), height=88, help=TEXT_HELP)
-    _tell_if_not_in_link("text", st.session_state[_key("text")])
+    right.text_area("Text", key=key_of("text"), height=88, help=TEXT_HELP)
+    _tell_if_not_in_link("text", st.session_state[key_of("text")])
 
 
 def _model_held(now: Selection) -> str:
     """What the model's field holds, without the sign in front of the name that it showed."""
-    held = st.session_state.get("model") or now.model
-    return held.strip(f"{WORD_JOINER} ") or now.model
+    shown = st.session_state.get("model") or now.model
+    return shown.strip(f"{WORD_JOINER} ") or now.model
 
 
 def _tell_if_not_in_link(called: str, text: str) -> None:
@@ -81,19 +78,27 @@ def chosen() -> Selection:
     """The selection, with model and text as their fields have them now."""
     now = selected.current()
     model = _model_held(now)
-    text = st.session_state.get(_key("text"), now.text)
+    text = st.session_state.get(key_of("text"), now.text)
     return now if (model, text) == (now.model, now.text) else _open(model, text)
 
 
-def asked(needs: Needs) -> Asked:
-    """The whole question, with fields for a target text and a picture where a model wants them."""
+def asked(needs: Needs, pairs: bool = False) -> Asked:
+    """The whole question, with fields for a target text and a picture where a model wants them.
+
+    `pairs` offers a second text to a model that reads two.
+    """
     if not needs.text:
         st.caption("This model reads no text: the field above is left aside.")
     if needs.target:
-        _keep("target", selected.current().target)
+        keep("target", selected.current().target)
         target = st.text_input("Target text", key="target", help=TARGET_HELP)
         _tell_if_not_in_link("target text", target)
         selected.change(target=target)
+    if needs.pair and (pairs or selected.current().pair):
+        keep("pair", selected.current().pair)
+        pair = st.text_input("Second text", key="pair", help=PAIR_HELP)
+        _tell_if_not_in_link("second text", pair)
+        selected.change(pair=pair)
     own = _picture() if needs.picture else None
     now = selected.current()
     return Asked(
@@ -102,12 +107,13 @@ def asked(needs: Needs) -> Asked:
         now.target if needs.target else "",
         now.picture if needs.picture else "",
         own,
+        now.pair if needs.pair else "",
     )
 
 
 def _picture() -> bytes | None:
     """Fields for a drawing and for a visitor's own picture."""
-    _keep("picture", selected.current().picture)
+    keep("picture", selected.current().picture)
     left, right = st.columns(2)
     picture = left.selectbox(
         "Picture", list(DRAWINGS), format_func=lambda name: DRAWINGS[name].title, key="picture"
@@ -125,7 +131,7 @@ def _picture() -> bytes | None:
 
 def _examples(place: DeltaGenerator) -> None:
     """A menu that fills in the text; it shows the example that the text is, if it is one."""
-    shown = example_of(st.session_state[_key("text")])
+    shown = example_of(st.session_state[key_of("text")])
     st.session_state["example"] = shown.title if shown else None
     place.selectbox(
         "Example",
@@ -140,7 +146,7 @@ def _examples(place: DeltaGenerator) -> None:
 def _take_example() -> None:
     example = next((e for e in EXAMPLES if e.title == st.session_state["example"]), None)
     if example is not None:
-        _new_key("text", example.text)
+        new_key("text", example.text)
         _open(selected.current().model, example.text)
 
 
@@ -153,21 +159,24 @@ def _open(model: str, text: str) -> Selection:
     if example:
         layer, head = example.heads.get(model, (layer, head))
     for name in ("part", "layer", "head", "query", "key"):
-        _new_key(name)
+        new_key(name)
     return selected.change(
         model=model, text=text, part=part, layer=layer, head=head, query=None, key=None
     )
 
 
-def read() -> tuple[Asked, Reading] | None:
-    """Let the chosen model read what it takes; where it cannot, say why."""
+def read(limit: int | None = MAX_TOKENS, pairs: bool = False) -> tuple[Asked, Reading] | None:
+    """Let the chosen model read what it takes; where it cannot, say why.
+
+    `limit` is how many tokens the page can show, None where that is not its matter.
+    """
     now = chosen()
     try:
         with st.spinner("The model is loaded"):
             needs = readings.needs(now.model)
-        question = asked(needs)
+        question = asked(needs, pairs)
         with st.spinner("The model reads"):
-            reading = readings.served(question)
+            reading = readings.served(question, limit)
     except readings.NotServed as problem:
         st.error(look.plain(str(problem)))
         return None
@@ -186,20 +195,20 @@ def read() -> tuple[Asked, Reading] | None:
 
 def part(reading: Reading) -> str:
     """The part of the model on screen, with a control where there is more than one."""
-    asked_for = st.session_state.get(_key("part"), selected.current().part)
+    asked_for = st.session_state.get(key_of("part"), selected.current().part)
     part = asked_for if asked_for in reading.parts else reading.parts[0]
     if asked_for not in (None, part):
         st.warning(
             f"Nothing was read in a part “{look.plain(asked_for)}” of this model; here is “{part}”."
         )
-    st.session_state[_key("part")] = part
+    st.session_state[key_of("part")] = part
     if len(reading.parts) > 1:
         st.radio(
             "Part",
             reading.parts,
             format_func=lambda name: sentences.PART_NAMES[name],
             horizontal=True,
-            key=_key("part"),
+            key=key_of("part"),
             on_change=_leave_part,
         )
     selected.change(part=None if part == reading.parts[0] else part)
@@ -207,9 +216,9 @@ def part(reading: Reading) -> str:
 
 
 def _leave_part() -> None:
-    part = st.session_state[_key("part")]
+    part = st.session_state[key_of("part")]
     for name in ("layer", "head", "query", "key"):
-        _new_key(name)
+        new_key(name)
     selected.change(part=part, layer=None, head=None, query=None, key=None)
 
 
@@ -219,9 +228,9 @@ def layer_and_head(
     """Which head is on screen; the layers offered are those that were read, by true number."""
     layer, head = _within(reading, part)
     calls = reading.calls(part)
-    st.session_state.update({_key("layer"): layer, _key("head"): head})
-    places[0].selectbox("Layer", list(calls), key=_key("layer"))
-    places[1].number_input("Head", 0, calls[layer].heads - 1, key=_key("head"))
+    st.session_state.update({key_of("layer"): layer, key_of("head"): head})
+    places[0].selectbox("Layer", list(calls), key=key_of("layer"))
+    places[1].number_input("Head", 0, calls[layer].heads - 1, key=key_of("head"))
     usual = _opening(reading, part)
     selected.change(
         layer=None if layer == usual[0] else layer,
@@ -241,8 +250,8 @@ def _within(reading: Reading, part: str) -> tuple[int, int]:
     """Layer and head as the widgets or the link have them, if the model does too."""
     calls, now = reading.calls(part), selected.current()
     usual = _opening(reading, part)
-    layer = _held(_key("layer"), now.layer)
-    head = _held(_key("head"), now.head)
+    layer = held(key_of("layer"), now.layer)
+    head = held(key_of("head"), now.head)
     layer = usual[0] if layer is None else layer
     head = usual[1] if head is None else head
     if layer in calls and head < calls[layer].heads:
@@ -281,17 +290,17 @@ def query(head: Head, place: DeltaGenerator) -> int:
 def _token(name: str, label: str, tokens: pd.DataFrame, opening: int, place: DeltaGenerator) -> int:
     """A token of an axis, by its position: what its list or the link has, if it is there."""
     from_link = getattr(selected.current(), name)
-    position = asked_for = _held(_key(name), from_link)
+    position = asked_for = held(key_of(name), from_link)
     if position not in tokens.index:
         position = opening
-        if _key(name) not in st.session_state and from_link is not None:
+        if key_of(name) not in st.session_state and from_link is not None:
             st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, position)))
-    st.session_state[_key(name)] = position
+    st.session_state[key_of(name)] = position
     place.selectbox(
         label,
         list(tokens.index),
         format_func=lambda at: f"{at} {tokens['token'][at]}",
-        key=_key(name),
+        key=key_of(name),
     )
     selected.change(**{name: position})
     return position
@@ -322,8 +331,8 @@ def key(head: Head, query: int, place: DeltaGenerator) -> int:
 
 def take_cell(query: int, key: int) -> None:
     """Show another cell, whatever the lists hold."""
-    _new_key("query", query)
-    _new_key("key", key)
+    new_key("query", query)
+    new_key("key", key)
     selected.change(query=query, key=key)
 
 
@@ -368,7 +377,7 @@ def _go(step: int) -> None:
 def by_place() -> bool:
     """Whether dimensions are listed by their number, else by the size of their product."""
     now = selected.current()
-    _keep("by_place", bool(now.by_place))
+    keep("by_place", bool(now.by_place))
     chosen = st.toggle("In the order of the dimensions", key="by_place")
     selected.change(by_place=int(chosen))
     return chosen
@@ -381,11 +390,11 @@ def d_k_slider(head: Head | None) -> int:
     """d_k of the playground; it follows the head on screen until it is moved."""
     now, followed = selected.current(), st.session_state.get("followed")
     follows = head.d_k if head and head.d_k else followed or UNFOLLOWED_D_K
-    held = _held("d_k", now.d_k or follows)
-    if held == followed:
-        held = follows
-    st.session_state.update(d_k=held, followed=follows)
-    options = sorted({*D_KS, follows, held})
+    chosen = held("d_k", now.d_k or follows)
+    if chosen == followed:
+        chosen = follows
+    st.session_state.update(d_k=chosen, followed=follows)
+    options = sorted({*D_KS, follows, chosen})
     d_k = st.select_slider("d_k: the width of one query or key", options, key="d_k")
     selected.change(d_k=None if d_k == follows else d_k)
     return d_k
@@ -405,31 +414,4 @@ def keys_and_seed() -> tuple[int, int]:
 
 
 def _next_seed() -> None:
-    st.session_state["seed"] = (_held("seed", 0) + 1) % (MAX_SEED + 1)
-
-
-# --- keys of widgets
-
-
-def _key(name: str) -> str:
-    """The key of a field now; another one each time its content was set from here."""
-    times = st.session_state.get(f"{name}_set", 0)
-    return f"{name}_{times}" if times else name
-
-
-def _new_key(name: str, value: Any = None) -> None:
-    st.session_state.pop(_key(name), None)
-    st.session_state[f"{name}_set"] = st.session_state.get(f"{name}_set", 0) + 1
-    if value is not None:
-        st.session_state[_key(name)] = value
-
-
-def _held(key: str, otherwise: Any) -> Any:
-    """The number that a widget holds; while its options change it may hold something else."""
-    value = st.session_state.get(key)
-    return value if isinstance(value, int) and value >= 0 else otherwise
-
-
-def _keep(key: str, otherwise: Any) -> None:
-    """Give a field that several pages have its value: on another page Streamlit makes it anew."""
-    st.session_state[key] = st.session_state.get(key, otherwise)
+    st.session_state["seed"] = (held("seed", 0) + 1) % (MAX_SEED + 1)
