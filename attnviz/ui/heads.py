@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -29,18 +29,12 @@ AVERAGED_OVER = {
 
 
 @dataclass(frozen=True)
-class Head:
-    """One head on one input: frames to draw and numbers to say.
+class WhichHead:
+    """Which head it is, and how well it was verified.
 
-    `only_part` is True where the model has no other part. d_k, scale and variances are None
-    where the model offers no queries and keys as such. `n` counts the model's queries and keys,
-    hidden ones too. Variances are within a row over the visible keys, of the plain q·k even
-    where the model shortens q before; `nan` where no row sees two.
-    `first_share` is the mean weight on the first key, of every later token where queries and
-    keys are the same; `first_even` is what even weights over the visible keys would give it.
-    `sequences` is how many sequences one
-    run had, of which this is the first: a model may look within windows. `hidden` is True
-    where the first token was taken out and the rows divided by what is left.
+    `only_part` is True where the model has no other part. d_k and scale are None where the
+    model offers no queries and keys as such. `n` counts the model's queries and keys, hidden
+    ones too.
     """
 
     title: str
@@ -54,6 +48,21 @@ class Head:
     precision: str
     max_error: float
     recording_difference: float
+
+
+@dataclass(frozen=True)
+class Head(WhichHead):
+    """One head on one input: frames to draw and numbers to say.
+
+    Variances are within a row over the visible keys, of the plain q·k even where the model
+    shortens q before; `nan` where no row sees two, None where there are no queries and keys.
+    `first_share` is the mean weight on the first key, of every later token where queries and
+    keys are the same; `first_even` is what even weights over the visible keys would give it.
+    `sequences` is how many sequences one
+    run had, of which this is the first: a model may look within windows. `hidden` is True
+    where the first token was taken out and the rows divided by what is left.
+    """
+
     matrix: pd.DataFrame
     visible: pd.DataFrame
     queries: pd.DataFrame
@@ -93,6 +102,24 @@ class Head:
 def head(asked: Asked, part: str, layer: int, index: int) -> Head:
     """One head's matrix and numbers."""
     return _head(asked, part, layer, index)
+
+
+def which(reading: Reading, part: str, layer: int, index: int) -> WhichHead:
+    """The name of a head, and how well it was verified."""
+    call = reading.calls(part)[layer]
+    return WhichHead(
+        title=reading.title,
+        part=part,
+        only_part=len(reading.parts) == 1,
+        layer=layer,
+        head=index,
+        d_k=call.d_k,
+        scale=None if call.d_k is None else call.scale * call.query_factor,
+        n=call.n,
+        precision=str(call.value.dtype).removeprefix("torch."),
+        max_error=call.max_error,
+        recording_difference=reading.recording_difference,
+    )
 
 
 def row(asked: Asked, head: Head, query: int) -> pd.DataFrame:
@@ -171,17 +198,7 @@ def _head(asked: Asked, part: str, layer: int, index: int) -> Head:
     statistics = frames.head_statistics(weights, visible, of_a_text=_of_a_text(reading, call))
     score_variance, logit_variance = _variances(call, index, visible)
     return Head(
-        title=reading.title,
-        part=part,
-        only_part=len(reading.parts) == 1,
-        layer=layer,
-        head=index,
-        d_k=call.d_k,
-        scale=None if call.d_k is None else call.scale * call.query_factor,
-        n=call.n,
-        precision=str(call.value.dtype).removeprefix("torch."),
-        max_error=call.max_error,
-        recording_difference=reading.recording_difference,
+        **asdict(which(reading, part, layer, index)),
         matrix=frames.weight_matrix(weights),
         visible=frames.visible_matrix(visible),
         queries=frames.token_axis(tokens.labels, tokens.special),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from attnviz.capture import UnreadLayer
     from attnviz.inputs import Inputs
     from attnviz.ui.draws import Draw
-    from attnviz.ui.heads import Head
+    from attnviz.ui.heads import Head, WhichHead
     from attnviz.ui.readings import Reading
 
 PART_NAMES = {
@@ -70,7 +70,7 @@ def against_the_column(head: Head, query: int) -> str:
     )
 
 
-def scale(head: Head) -> str:
+def scale(head: WhichHead) -> str:
     """The model's own scale, in words."""
     if head.d_k is None or head.scale is None:
         return "weights as the model computed them, which offers no q and k as such"
@@ -81,13 +81,13 @@ def scale(head: Head) -> str:
     return f"the model multiplies by {head.scale:.4g}"
 
 
-def place(head: Head) -> str:
+def place(head: WhichHead) -> str:
     """Which head it is; its part is named where the model has several."""
     part = "" if head.only_part else f" ({head.part})"
     return f"layer {head.layer}, head {head.head}{part}"
 
 
-def size(head: Head) -> str:
+def size(head: WhichHead) -> str:
     """How many tokens the model read: one number, or queries × keys where they differ."""
     queries, keys = head.n
     return f"{queries:,}" if queries == keys else f"{queries:,} × {keys:,}"
@@ -95,15 +95,25 @@ def size(head: Head) -> str:
 
 def head_caption(head: Head) -> str:
     """The line under a picture of a real head."""
-    width = "" if head.d_k is None else f"d_k = {head.d_k} · "
-    hidden = "first token hidden, rows renormalised · " if head.hidden else ""
-    return (
-        f"real · {head.title} · {place(head)} · n = {size(head)} · "
-        f"{width}{scale(head)} · {hidden}{badge(head)}"
-    )
+    return caption(head, "first token hidden, rows renormalised" if head.hidden else "")
 
 
-def badge(head: Head) -> str:
+def caption(head: WhichHead, told: str = "") -> str:
+    """Which head of which model on how many tokens; `told` says what was made of its weights."""
+    parts = [
+        "real",
+        head.title,
+        place(head),
+        f"n = {size(head)}",
+        "" if head.d_k is None else f"d_k = {head.d_k}",
+        scale(head),
+        told,
+        badge(head),
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def badge(head: WhichHead) -> str:
     """How well the head was verified, with a tick only where recording changed nothing."""
     equal = "exactly" if head.max_error == 0 else f"to {head.max_error:.0e}"
     if head.recording_difference != 0:
