@@ -16,9 +16,18 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from attnviz import limits
 from attnviz.families import MAIN_INPUTS
 from attnviz.pictures import Picture, patch_tokens, prepare
-from attnviz.tokens import Tokens, from_ids, joins_pairs, model_inputs, named, tokenize
+from attnviz.tokens import (
+    Tokens,
+    UnusableText,
+    from_ids,
+    joins_pairs,
+    model_inputs,
+    named,
+    tokenize,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -142,6 +151,7 @@ def inputs_for(
 ) -> Inputs:
     """Prepare what the model needs; the rest is left aside.
 
+    Nothing is run on a text that is beyond `max_tokens` or the limits of this machine (`limits`).
     Raises `UnusableModel`, `UnusableText` or `UnusablePicture`.
     """
     model, wants = loaded.model, needs(loaded.model, loaded.tokenizer)
@@ -150,6 +160,7 @@ def inputs_for(
     if wants.text:
         joined = pair if wants.pair else ""
         source = tokenize(_tokenizer(loaded), text, max_tokens, pair=joined)
+        _check_cost(model, source, "text")
         tensors |= _taken(model, model_inputs(source))
     if wants.picture and image is not None:
         picture = prepare(image, model.config, loaded.image_processor)
@@ -160,6 +171,12 @@ def inputs_for(
     if decoded is not None:
         tensors["decoder_input_ids"] = torch.tensor([decoded.ids])
     return Inputs(tensors, source, decoded, by, picture, _registers(model))
+
+
+def _check_cost(model: PreTrainedModel, tokens: Tokens, called: str) -> None:
+    refused = limits.refusal(model, len(tokens), called)
+    if refused is not None:
+        raise UnusableText(refused)
 
 
 def _taken(model: PreTrainedModel, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -188,8 +205,9 @@ def _target(
     """What the decoder reads, and who wrote it."""
     model, tokenizer = loaded.model, _tokenizer(loaded)
     if target.strip():
-        labels = tokenize(tokenizer, target, max_tokens, as_target=True).ids
-        return from_ids(tokenizer, _shifted(model, tokenizer, labels)), "visitor"
+        labels = tokenize(tokenizer, target, max_tokens, as_target=True)
+        _check_cost(model, labels, "target text")
+        return from_ids(tokenizer, _shifted(model, tokenizer, labels.ids)), "visitor"
     if model.can_generate():
         return from_ids(tokenizer, _written(model, tensors, max_tokens)), "model"
     if source is None:

@@ -189,7 +189,7 @@ def _split(
 ) -> tuple[Tensor | None, Tensor | None]:
     if given is None:
         return (
-            torch.ones(1, 1, *size, dtype=torch.bool, device=device).tril() if causal else None
+            torch.ones(1, 1, *size, dtype=torch.bool, device=device).tril_() if causal else None
         ), None
     return split_mask(given[..., : size[1]].expand(*given.shape[:-2], *size))
 

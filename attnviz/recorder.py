@@ -29,6 +29,9 @@ from attnviz.rotation import before_rotation
 from attnviz.trace import FUSED, PRODUCTS, WIDEST, Step, Trace, times_written
 from attnviz.verification import Unconfirmed, confirm_weights, confirmed_error
 
+# Of a mask, as a sum of bools first makes a copy of eight bytes for each.
+ROWS_AT_ONCE = 64
+
 
 def run(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
     """A model's output; raises `UnreadableModel` where it cannot run on the inputs."""
@@ -322,19 +325,26 @@ def _shown(mask: Tensor | None, padding: Tensor | None, size: tuple[int, int]) -
 
 def _widest_row(mask: Tensor) -> int | None:
     """The most keys that a query sees, if every query sees keys in a row, and none sees all."""
-    # Some rows at a time, as a sum of bools first makes a copy of eight bytes for each.
-    widest = 0
-    for rows in mask.split(64, dim=-2):
+    widest, keys = 0, int(mask.any(-2).sum(-1).max())
+    # From the end, where a row that sees all keys is found at once.
+    for rows in reversed(mask.split(ROWS_AT_ONCE, dim=-2)):
         seen = rows.sum(-1)
+        if int(seen.max()) == keys:
+            return None
         first, last = rows.int().argmax(-1), rows.shape[-1] - 1 - rows.int().flip(-1).argmax(-1)
         if bool(((seen != last - first + 1) & (seen > 0)).any()):
             return None
         widest = max(widest, int(seen.max()))
-    return widest if widest < int(mask.any(-2).sum(-1).max()) else None
+    return widest
 
 
 def _hides_later(visible: Tensor) -> bool:
     """Whether no query sees later keys, and some see more than one."""
     queries, keys = visible.shape[-2:]
-    later = bool(visible.triu(1 + keys - queries).any())
-    return not later and int(visible.sum(-1).max()) > 1
+    first, some = keys - queries, False
+    for rows in visible.split(ROWS_AT_ONCE, dim=-2):
+        if bool(rows.triu(1 + first).any()):
+            return False
+        some = some or int(rows.sum(-1).max()) > 1
+        first += ROWS_AT_ONCE
+    return some

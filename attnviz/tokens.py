@@ -10,6 +10,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from attnviz.limits import share_to_cut
@@ -256,7 +257,8 @@ def _segments(
     if tokenizer.is_fast:
         own = zip(encoding.sequence_ids(), special, strict=True)
         return tuple(None if apart else segment for segment, apart in own)
-    segment, segments = 0, []
+    segment = 0
+    segments: list[int | None] = []
     for i, apart in zip(encoding.input_ids, special, strict=True):
         if i == tokenizer.sep_token_id and any(known is not None for known in segments):
             segment = 1
@@ -285,12 +287,14 @@ def _spellings(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[b
     """Return the UTF-8 bytes that each token stands for; added tokens stand for themselves."""
     spelling = _spelling(tokenizer)
     added = tokenizer.added_tokens_decoder
-    tokens: list[str | None] = tokenizer.convert_ids_to_tokens(list(ids))  # type: ignore[assignment]
-    return [
+    known = list(dict.fromkeys(ids))
+    tokens: list[str | None] = tokenizer.convert_ids_to_tokens(known)  # type: ignore[assignment]
+    spelled = {
         # A model may know more numbers than its tokenizer, and write one of them.
-        f"#{i}".encode() if token is None else str(added.get(i, "")).encode() or spelling(token)
-        for i, token in zip(ids, tokens, strict=True)
-    ]
+        i: f"#{i}".encode() if token is None else str(added.get(i, "")).encode() or spelling(token)
+        for i, token in zip(known, tokens, strict=True)
+    }
+    return [spelled[i] for i in ids]
 
 
 def _spelling(tokenizer: PreTrainedTokenizerBase) -> Callable[[str], bytes]:
@@ -382,6 +386,7 @@ def _labels(spellings: Sequence[bytes]) -> tuple[tuple[str, ...], tuple[str, ...
     return tuple(labels), tuple(pieces)
 
 
+@lru_cache(maxsize=4096)  # a long text holds the same characters again and again
 def _name(unit: str, code: str, place: str, first: bool) -> tuple[str, str]:
     """Return what one token shows of a character, and its bytes if it has only a part."""
     if "\udc80" <= unit[0] <= "\udcff":

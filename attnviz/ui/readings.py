@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from attnviz.limits import beyond_training, most_places, refusal, share_to_cut
 from attnviz.models import fingerprint
 from attnviz.reading import Reading
 from attnviz.ui.drawings import DRAWINGS
@@ -39,8 +40,8 @@ class NotServed(Exception):  # noqa: N818 - what a person is told, not a mistake
 class Asked:
     """A model, and what it shall read: a text, a target for its decoder, a picture.
 
-    `pair` is a second text for models that read two at once, "" for none. `picture` names a drawing, "" for none; a visitor's own picture, as the bytes of its file,
-    goes before.
+    `pair` is a second text for models that read two at once, "" for none. `picture` names a
+    drawing, "" for none; a visitor's own picture, as the bytes of its file, goes before.
     """
 
     model: str
@@ -102,8 +103,9 @@ def served(asked: Asked, limit: int | None = MAX_TOKENS) -> Reading:
     from attnviz.tokens import UnusableText
 
     try:
+        if limit is not None:
+            _check_lengths(asked, limit)
         longest = max(_lengths(asked).values(), default=0)
-        _check_lengths(asked, limit)
         return _read(asked) if longest <= MAX_TOKENS else _read_long(asked)
     except UnreadableModel as problem:
         # What is wrong with the tokenizer explains more than where the model stumbled.
@@ -146,17 +148,22 @@ def _lengths(asked: Asked) -> dict[str, int]:
     return lengths(loaded(asked.model), asked.text, asked.target, asked.pair)
 
 
-def _check_lengths(asked: Asked, limit: int | None) -> None:
-    """Refuse what the page cannot show, and say which page can."""
-    from attnviz.limits import share_to_cut
+def _check_lengths(asked: Asked, limit: int) -> None:
+    """Refuse what the page cannot show, and say which page can, if any."""
+    from attnviz.tokens import check_length
 
+    model = loaded(asked.model)
+    places = most_places(model.model, model.card.max_tokens)
     for called, length in _lengths(asked).items():
-        if limit is not None and length > limit:
-            raise NotServed(
-                f"This {called} has {length:,} tokens; this page shows at most {limit:,}. Shorten "
-                f"it by {share_to_cut(length, limit)}, or open it on the page “Heads”, which "
-                "reads longer texts."
-            )
+        if length <= limit:
+            continue
+        check_length(length, places, called)
+        raise NotServed(
+            refusal(model.model, length, called)
+            or f"This {called} has {length:,} tokens; this page shows at most {limit:,}. Shorten "
+            f"it by {share_to_cut(length, limit)}, or open it on the page “Heads”, which reads "
+            "longer texts."
+        )
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
@@ -179,13 +186,17 @@ def _run(asked: Asked) -> Reading:
     from attnviz.inputs import inputs_for
 
     model = loaded(asked.model)
-    inputs = inputs_for(
-        model, asked.text, asked.target, _image(asked), model.card.max_tokens, pair=asked.pair
-    )
+    places = most_places(model.model, model.card.max_tokens)
+    inputs = inputs_for(model, asked.text, asked.target, _image(asked), places, pair=asked.pair)
     _check_patches(inputs)
     captured = capture(model.model, inputs.tensors)
     difference = _difference(asked.model, fingerprint(asked.model), inputs)
-    return Reading(model.card.title, warning(model), inputs, captured, difference)
+    longest = max(
+        len(tokens) for tokens in (inputs.source, inputs.target, ()) if tokens is not None
+    )
+    beyond = beyond_training(longest, model.card.max_tokens)
+    told = " ".join(filter(None, [warning(model), beyond])) or None
+    return Reading(model.card.title, told, inputs, captured, difference)
 
 
 def _image(asked: Asked) -> Image | None:
