@@ -13,7 +13,7 @@ import io
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -47,7 +47,7 @@ NARROWEST = 420  # of a figure, so that its caption is not a column of words
 CHARACTER = 0.56  # mean width of a letter against the size of its font
 
 LIBRARIES = "window.vegaEmbed = vegaEmbed;"  # what of its libraries a page calls by name
-# What an exported page may do: run its own scripts and show its own pictures, ask nobody.
+# It may run its own scripts and show its own pictures, and ask nobody.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
     "img-src data: blob:"
@@ -85,14 +85,14 @@ class Shown:
     """What a figure shows, for its caption and its file's name.
 
     `place` is a head, "L5H11", or what is drawn of many: "overview". `part` is None where the
-    model has only one. `n` is the number of queries and of keys, `d_k` None where there is no
-    one width. `weighed` names the numbers, `text_sha256` what was read, see `sha256_of`.
+    model has only one. `n` is the number of queries and of keys; it and `d_k` are None where what
+    is drawn has several. `weighed` names the numbers, `text_sha256` what was read, see `sha256_of`.
     """
 
     model: str
     place: str
     part: str | None
-    n: tuple[int, int]
+    n: tuple[int, int] | None
     d_k: int | None
     text_sha256: str
     weighed: str = "weights"
@@ -100,10 +100,13 @@ class Shown:
     @property
     def caption(self) -> str:
         """The line under the figure."""
-        queries, keys = self.n
-        size = f"{queries}" if queries == keys else f"{queries} × {keys}"
-        facts = ["real", self.model, self.place if self.part is None else self._in_part]
-        facts += [f"n = {size}", *([] if self.d_k is None else [f"d_k = {self.d_k}"])]
+        place = self.place if self.part is None else f"{self.place} ({self.part})"
+        facts = ["real", self.model, place]
+        if self.n is not None:
+            queries, keys = self.n
+            facts.append(f"n = {queries}" if queries == keys else f"n = {queries} × {keys}")
+        if self.d_k is not None:
+            facts.append(f"d_k = {self.d_k}")
         return " · ".join([*facts, self.weighed, f"text {self.text_sha256[:8]}"])
 
     def file_name(self, ending: str) -> str:
@@ -112,10 +115,6 @@ class Shown:
         weighed = () if self.weighed == "weights" else (self.weighed,)
         words = (self.model, *part, self.place, *weighed, self.text_sha256[:8])
         return "_".join(["attnviz", *map(_plain, words)]) + f".{ending}"
-
-    @property
-    def _in_part(self) -> str:
-        return f"{self.place} ({self.part})"
 
 
 def sha256_of(inputs: Inputs) -> str:
@@ -133,22 +132,25 @@ def sha256_of(inputs: Inputs) -> str:
 
 def head_shown(reading: Reading, call: AttentionCall, head: int, weighed: str = "weights") -> Shown:
     """One head of a reading."""
-    return _shown(reading, call, f"L{call.layer}H{head}", call.d_k, weighed)
-
-
-def many_shown(reading: Reading, part: str, place: str, weighed: str = "weights") -> Shown:
-    """What is drawn of many heads of a part at once, such as "overview" or "L5 mean"."""
-    calls = list(reading.calls(part).values())
-    widths = {call.d_k for call in calls}
-    return _shown(reading, calls[0], place, widths.pop() if len(widths) == 1 else None, weighed)
-
-
-def _shown(
-    reading: Reading, call: AttentionCall, place: str, d_k: int | None, weighed: str
-) -> Shown:
     part = part_of(call) if len(reading.parts) > 1 else None
-    read = sha256_of(reading.inputs)
-    return Shown(reading.title, place, part, call.n, d_k, read, weighed)
+    place, read = f"L{call.layer}H{head}", sha256_of(reading.inputs)
+    return Shown(reading.title, place, part, call.n, call.d_k, read, weighed)
+
+
+def many_shown(reading: Reading, part: str | None, place: str, weighed: str = "weights") -> Shown:
+    """What is drawn of many heads at once, such as "overview"; of all parts where none is given."""
+    parts = reading.parts if part is None else (part,)
+    calls = [call for name in parts for call in reading.calls(name).values()]
+    sizes, widths = {call.n for call in calls}, {call.d_k for call in calls}
+    return Shown(
+        reading.title,
+        place,
+        part if len(reading.parts) > 1 else None,
+        sizes.pop() if len(sizes) == 1 else None,
+        widths.pop() if len(widths) == 1 else None,
+        sha256_of(reading.inputs),
+        weighed,
+    )
 
 
 def on_paper(chart: Drawing) -> dict[str, Any]:
@@ -195,6 +197,13 @@ def page(charts: Sequence[Drawing], caption: str) -> str:
         size=CAPTION_SIZE,
         width=WIDTH,
     )
+
+
+PICTURES: dict[str, Callable[[Sequence[Drawing], str], bytes | str]] = {
+    "svg": svg,
+    "png": png,
+    "html": page,
+}
 
 
 def table(weights: pd.DataFrame, queries: pd.DataFrame, keys: pd.DataFrame, caption: str) -> str:
