@@ -15,7 +15,7 @@ from torch import Tensor
 from attnviz.attention_call import AttentionCall
 from attnviz.weight_blocks import of_batch, weight_blocks
 
-CELLS = 240_000  # of all thumbnails on screen together: a byte each, they are quickly sent
+CELLS = 144 * 40**2  # of all thumbnails together: a byte each, they are quickly sent
 SMALLEST, LARGEST = 8, 40  # cells of one side
 
 

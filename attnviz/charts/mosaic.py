@@ -27,7 +27,8 @@ from attnviz.charts.layers import Spec, number
 SHADES = 128  # seven bits of colour: an image of any heads stays below 300 kB
 HIDDEN, GUTTER = 254, 255  # in the place of a shade
 TICKS = (0.0, 0.1, 0.25, 0.5, 1.0)
-LABEL_HEIGHT = 16  # px under a head that has its name there
+LABEL_HEIGHT = 16  # px of screen under a head that has its name there
+FEWEST_PX = 10  # of the image across a head: gutters are at least one wide
 
 
 @dataclass(frozen=True)
@@ -139,33 +140,29 @@ def mosaic(
 def _grid(
     part: PartOfHeads, shades: Mapping[int, UInt8[np.ndarray, "_ _ _"]]
 ) -> alt.LayerChart | alt.FacetChart:
-    high, wide = _tile(shades, _columns(part))
-    lefts = [wide * at + gap for at, gap in enumerate(gaps(part))]
-    tops = [(high + theme.MOSAIC_GAP) * at for at in range(len(part.layers))]
+    high, wide, zoom = _tile(shades, len(gaps(part)))
+    gutters = accumulate(ceil(gap / zoom) for gap in gaps(part))
+    lefts = [wide * at + gutter for at, gutter in enumerate(gutters)]
+    tops = [(high + ceil(theme.MOSAIC_GAP / zoom)) * at for at in range(len(part.layers))]
     image = np.full((tops[-1] + high, lefts[-1] + wide), GUTTER, np.uint8)
     for layer, top in zip(part.layers, tops, strict=True):
         if layer in part.unread:
             image[top : top + high] = _hatched(high, image.shape[1])
         for left, cells in zip(lefts, shades.get(layer, ()), strict=False):
-            image[top : top + high, left : left + wide] = enlarged(cells, (high, wide))
+            image[top : top + high, left : left + wide] = _enlarged(cells, (high, wide))
     across = {left + wide / 2: str(at) for at, left in enumerate(lefts)}
     down = {top + high / 2: str(at) for at, top in zip(part.layers, tops, strict=True)}
-    picture = _picture(image, part.title).encode(
+    picture = _picture(image, zoom, part.title).encode(
         x=_axis("left", image.shape[1], "head", across, "top"),
         y=_axis("top", image.shape[0], "layer", down, "left"),
     )
-    unread = [
-        (image.shape[1] / 2, y, "not read") for y, at in down.items() if int(at) in part.unread
-    ]
-    return alt.layer(picture, _written(unread, image.shape, "middle"))
-
-
-def _columns(part: PartOfHeads) -> int:
-    return int(part.table["head"].max()) + 1
+    middles = [y for y, layer in down.items() if int(layer) in part.unread]
+    unread = pd.DataFrame({"left": image.shape[1] / 2, "top": middles, "word": "not read"})
+    return alt.layer(picture, _written(alt.Chart(unread), image.shape, "middle"))
 
 
 def gaps(part: PartOfHeads) -> list[int]:
-    """The px of gutters left of each head: wider where another key and value head begins.
+    """The gutter left of each head in px: wider where another key and value head begins.
 
     Where every head has its own, all are alike; where layers differ, the first one counts.
     """
@@ -176,9 +173,9 @@ def gaps(part: PartOfHeads) -> list[int]:
         theme.MOSAIC_FAMILY_GAP
         if grouped and shared.get(head) != shared.get(head - 1)
         else theme.MOSAIC_GAP
-        for head in range(1, _columns(part))
+        for head in range(1, int(part.table["head"].max()) + 1)
     ]
-    return list(accumulate(apart, initial=0))
+    return [0, *apart]
 
 
 # --- one after the other
@@ -187,38 +184,51 @@ def gaps(part: PartOfHeads) -> list[int]:
 def _row_by_row(
     part: PartOfHeads, shades: Mapping[int, UInt8[np.ndarray, "_ _ _"]], order: str
 ) -> alt.LayerChart | alt.FacetChart:
-    columns = ceil(sqrt(2 * len(part.table)))  # about twice as wide as high
-    high, wide = _tile(shades, columns)
-    pitch = (high + LABEL_HEIGHT, wide + theme.MOSAIC_GAP)
-    rows = ceil(len(part.table) / columns)
-    image = np.full((rows * pitch[0], columns * pitch[1]), GUTTER, np.uint8)
+    count = len(part.table)
+    columns = min(ceil(sqrt(2 * count)), theme.MOSAIC_WIDTH // theme.MOSAIC_TILE)
+    high, wide, zoom = _tile(shades, columns)
+    down, across = (ceil((high * zoom + LABEL_HEIGHT) / zoom), wide + ceil(theme.MOSAIC_GAP / zoom))
+    image = np.full((ceil(count / columns) * down, columns * across), GUTTER, np.uint8)
     names = []
     for at, row in enumerate(ranked(part, order)):
         layer, head = (int(part.table.iloc[row][name]) for name in ("layer", "head"))
-        top, left = at // columns * pitch[0], at % columns * pitch[1]
-        image[top : top + high, left : left + wide] = enlarged(shades[layer][head], (high, wide))
-        names.append((left + wide / 2, float(top + high + 1), f"{layer}.{head}"))
+        top, left = at // columns * down, at % columns * across
+        image[top : top + high, left : left + wide] = _enlarged(shades[layer][head], (high, wide))
+        names.append(f"{layer}.{head}")
     title = f"{part.title}, by {order}, the highest first"
-    picture = _picture(image, title).encode(
+    picture = _picture(image, zoom, title).encode(
         x=_axis("left", image.shape[1], None, {}, "top"),
         y=_axis("top", image.shape[0], None, {}, "left"),
     )
-    return alt.layer(picture, _written(names, image.shape, "top"))
+    place = "(datum.place - 1)"
+    named = (
+        alt.Chart(pd.DataFrame({"word": names}))
+        .transform_window(place="row_number()")
+        .transform_calculate(
+            left=f"{place} % {columns} * {across} + {wide / 2}",
+            top=f"floor({place} / {columns}) * {down} + {high + 1 / zoom}",
+        )
+    )
+    return alt.layer(picture, _written(named, image.shape, "top"))
 
 
 # --- what both share
 
 
-def _tile(shades: Mapping[int, UInt8[np.ndarray, "_ _ _"]], columns: int) -> tuple[int, int]:
-    """Height and width of a head in px: a whole number for each cell of the largest."""
+def _tile(shades: Mapping[int, UInt8[np.ndarray, "_ _ _"]], columns: int) -> tuple[int, int, int]:
+    """Height and width of a head in the image, and how many px of screen one of its px takes.
+
+    One px a cell of the largest, if that leaves gutters narrow: the image is enlarged on screen.
+    """
     down, across = (max(cells.shape[axis] for cells in shades.values()) for axis in (1, 2))
+    longest = max(down, across)
+    enlarge, flattest = ceil(FEWEST_PX / longest), ceil(theme.FLATTEST * longest)
+    high, wide = (enlarge * max(count, flattest) for count in (down, across))
     room = min(theme.MOSAIC_TILE, theme.MOSAIC_WIDTH // columns)
-    enlarge = max(1, room // max(down, across))
-    flattest = ceil(theme.FLATTEST * max(down, across))
-    return enlarge * max(down, flattest), enlarge * max(across, flattest)
+    return high, wide, max(1, room // max(high, wide))
 
 
-def enlarged(
+def _enlarged(
     cells: UInt8[np.ndarray, "_ _"], size: tuple[int, int]
 ) -> UInt8[np.ndarray, "high wide"]:
     """The cells of one head over so many px down and across."""
@@ -233,16 +243,17 @@ def _hatched(high: int, wide: int) -> UInt8[np.ndarray, "high wide"]:
     return np.where(diagonal == 0, HIDDEN, GUTTER).astype(np.uint8)
 
 
-def _picture(image: UInt8[np.ndarray, "high wide"], title: str) -> alt.Chart:
+def _picture(image: UInt8[np.ndarray, "high wide"], zoom: int, title: str) -> alt.Chart:
     high, wide = image.shape
     corners = {"left": 0, "right": wide, "top": 0, "bottom": high, "picture": _png_url(image)}
     return (
         alt.Chart(pd.DataFrame([corners]))
-        .mark_image(aspect=False, aria=False)  # or its whole data URL would be read aloud
+        # Or its whole data URL would be read aloud.
+        .mark_image(aspect=False, smooth=False, aria=False)
         .encode(x2="right", y2="bottom", url="picture:N")
         .properties(
-            width=wide,
-            height=high,
+            width=wide * zoom,
+            height=high * zoom,
             title=alt.TitleParams(title, anchor="start", fontSize=theme.TITLE_SIZE),
         )
     )
@@ -261,14 +272,14 @@ def _png_url(image: UInt8[np.ndarray, "high wide"]) -> str:
 
 
 def _axis(
-    field: str, length: float, title: str | None, names: Mapping[float, str], orient: str
+    field: str, length: int, title: str | None, names: Mapping[float, str], orient: str
 ) -> Spec:
     """An axis in px with names at some of its places."""
     said = ", ".join(f"'{place:g}': '{name}'" for place, name in names.items())
     axis = {
         "title": title,
         "orient": orient,
-        "values": list(names),
+        "values": [float(f"{place:g}") for place in names],
         "tickCount": len(names),
         "labelExpr": f"({{{said}}})[datum.value]",
         "labelOverlap": "greedy" if orient != "bottom" else False,
@@ -285,19 +296,13 @@ def _axis(
 
 
 def _written(
-    words: Sequence[tuple[float, float, str]],
-    shape: tuple[int, ...],
-    baseline: Literal["top", "middle"],
+    words: alt.Chart, shape: tuple[int, ...], baseline: Literal["top", "middle"]
 ) -> alt.Chart:
-    frame = pd.DataFrame(words, columns=["left", "top", "word"])
-    return (
-        alt.Chart(frame)
-        .mark_text(fontSize=theme.SMALLEST_FONT, baseline=baseline, tooltip=None)
-        .encode(
-            x=alt.X("left:Q", scale=alt.Scale(domain=[0, shape[1]], nice=False)),
-            y=alt.Y("top:Q", scale=alt.Scale(domain=[shape[0], 0], nice=False)),
-            text="word:N",
-        )
+    """Words at places in px of an image of this shape."""
+    return words.mark_text(fontSize=theme.SMALLEST_FONT, baseline=baseline, tooltip=None).encode(
+        x=number("left", scale={"domain": [0, shape[1]], "nice": False}),
+        y=number("top", scale={"domain": [shape[0], 0], "nice": False}),
+        text="word:N",
     )
 
 

@@ -312,7 +312,7 @@ function fitted(cells, { cell, down, across }, [high, wide]) {
 function layoutOf(part, heads, width, look) {
   const grouped = heads.some(({ kvHead }) => kvHead !== null);
   const left = part.order ? 4 : grouped ? FAMILY_LABELS : LABELS;
-  const gutters = part.gaps.at(-1);
+  const gutters = part.gaps.reduce((sum, gap) => sum + gap);
   const labels = grouped ? FAMILY_LABELS : LABELS;
   const across = (width - labels - EDGE - gutters) / part.gaps.length;
   const down = Math.max(LOWEST, TALL / part.layers.length - look.gap) / part.aspect;
@@ -338,7 +338,8 @@ function inLayers(part, heads, { left, grouped, wide }, { gap }) {
   const high = heightOf(wide, part);
   const above = LINE * (grouped ? 2 : 1) + 4;
   const rows = part.layers.map((_, row) => above + row * (high + gap));
-  const columns = part.gaps.map((gutter, head) => left + head * wide + gutter);
+  let gutters = 0;
+  const columns = part.gaps.map((gutter, head) => left + head * wide + (gutters += gutter));
   const slots = heads.map((head) => {
     const place = { row: head.row, column: head.head };
     return { head, left: columns[head.head], top: rows[head.row], ...place };
