@@ -196,6 +196,16 @@ def test_where_no_path_leads_there_is_nothing():
     same(found[1], [0.75, 0.25, NAN, NAN])
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_path_takes_layers_in_their_order(turned: bool):
+    """The last token reaches the first where its own step comes after that of the middle one."""
+    middle, last = np.eye(3).tolist(), np.eye(3).tolist()
+    middle[1], last[2] = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0]
+    first, second = (last, middle) if turned else (middle, last)
+    found = rollout({0: of_weights(first), 1: of_weights(second)})
+    same(found[2], [NAN, 0.5, 0.5] if turned else [0.25, 0.25, 0.5])
+
+
 def test_padding_has_no_row():
     n = 5
     padding = torch.tensor([[False, False, False, True, True], [False] * n])
