@@ -52,7 +52,7 @@ def _of_layer(layer: int, found: Mapping[str, Scores], chance: Mapping[str, floa
         ],
     }
     for kind, scores in found.items():
-        columns[f"{kind}, text"] = scores.score.numpy()
+        columns[f"{kind}, text"] = scores.score.double().numpy()
         columns[f"{kind}, even"] = scores.even
         if scores.offset is not None:
             columns[f"{kind}, offset"] = scores.offset.numpy()
@@ -60,7 +60,7 @@ def _of_layer(layer: int, found: Mapping[str, Scores], chance: Mapping[str, floa
 
 
 def _in_order(found: Layers, kind: str) -> np.ndarray:
-    return np.concatenate([scores[kind].score.numpy() for scores in found.values()])
+    return np.concatenate([scores[kind].score.double().numpy() for scores in found.values()])
 
 
 def heads_of_kind(found: pd.DataFrame, kind: str) -> pd.DataFrame:

@@ -81,9 +81,21 @@ def _repeats(asked: Asked, part: str, seed: int, _reading: Reading) -> tuple[int
         again = read_repeated(loaded(asked.model), _reading, seed)
     except UnreadableModel:
         return None
-    if again is None or set(again.calls(part)) != set(_reading.calls(part)):
+    if again is None or not _comparable(_reading, again, part):
         return None
     return _repeated(again), {layer: of_layer(again, part, layer) for layer in again.calls(part)}
+
+
+def _comparable(reading: Reading, again: Reading, part: str) -> bool:
+    """Whether the same layers were read, of tokens that the repeats are among.
+
+    A part that sees a picture is given the same one again.
+    """
+    calls, once_more = reading.calls(part), again.calls(part)
+    if set(calls) != set(once_more):
+        return False
+    first = next(iter(calls))
+    return reading.queries(calls[first]) != again.queries(once_more[first])
 
 
 def _repeated(reading: Reading) -> int:

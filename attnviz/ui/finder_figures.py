@@ -34,7 +34,7 @@ def finder(asked: Asked, reading: Reading, part: str, on_open: Callable[[int, in
     for sentence in sentences.best(found, kind, table):
         st.markdown(look.plain(sentence))
     st.markdown(look.plain(sentences.on_repeats(found, kind, table)))
-    st.caption(look.plain(sentences.compared(found, kind, table)))
+    st.caption(look.plain(f"{sentences.compared(found, kind, table)} {sentences.OPEN}"))
     # A row is chosen in one table: of another text it would be another head.
     _heads(table, f"finder_heads_{part}_{kind.name}_{hash(asked.key)}", on_open)
 
@@ -69,7 +69,7 @@ def _kind(found: Found, part: str) -> Kind:
     with right.popover("How this is scored"):
         st.markdown(look.plain(kind.definition))
         st.latex(kind.formula)
-        st.markdown(look.plain(sentences.HOW))
+        st.markdown(sentences.HOW)
         st.markdown(look.plain(sentences.COMPARED))
         st.markdown(look.plain(sentences.RANDOM))
     return kind

@@ -18,11 +18,12 @@ TOLD = 3  # heads at most
 ON_TEXT, EVEN, OFFSET = "on this text", "even weights", "distance"
 ON_REPEATS, SPREAD = "on random tokens", "± over draws"
 READ_TWICE = "On random tokens, read twice,"
-HOW = (
-    "A is the matrix of a head's weights: A_ij is what token i, which looks, puts on token j. "
-    "I holds the tokens that have such a token to look at, t their kinds, n how many there are, "
-    "and m_i how many keys token i sees."
+HOW = (  # Markdown, as it stands
+    "$A_{i,j}$ is the weight that token $i$, which looks, puts on token $j$. $I$ holds the tokens "
+    "that see a token to look at, $t_i$ is the token at place $i$, $n$ how many there are, and "
+    "$m_i$ how many keys token $i$ sees."
 )
+OPEN = "Tick a row to open that head; a click on a column's name sorts by it."
 COMPARED = (
     "Even weights: what a head would score that gives all the keys it sees the same. By chance: "
     "for each token, of a long text for 256 of them, the keys that it should look at are moved at "
