@@ -1,0 +1,68 @@
+"""What components share in which a token is chosen: the choice that goes out, and what comes back.
+
+The choice is Python's: lists and links change it too. The browser shows its own newest choice at
+once, numbers it and tells it; what Python sends says which number it has heard last, so that an
+answer to an older choice does not move anything back. `choosing.js` is the other side.
+
+Drawing and choice are two components: Streamlit sends what has not changed only once, and so a
+choice does not send the drawing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Leaves the choice where the drawing's script finds it, and says that it is there.
+CHOICE = """
+export default function ({ data }) {
+  globalThis.attnvizChoices ??= new Map();
+  globalThis.attnvizChoices.set(data.picker, data);
+  document.dispatchEvent(new CustomEvent("attnviz-choice", { detail: data.picker }));
+}
+"""
+mount_choice = st.components.v2.component("attnviz_choice", js=CHOICE)
+
+
+def script(name: str) -> str:
+    """The script of a component, with what it shares with others before it."""
+    here = Path(__file__)
+    shared = ("levels", "choosing")
+    return "\n".join(
+        here.with_name(f"{part}.js").read_text(encoding="utf-8") for part in (*shared, name)
+    )
+
+
+def style(name: str) -> str:
+    """The style sheet of a component."""
+    return Path(__file__).with_name(f"{name}.css").read_text(encoding="utf-8")
+
+
+def message(state: object) -> Mapping[str, Any]:
+    """What a browser has sent, which may be anything."""
+    choice = state.get("choice") if isinstance(state, Mapping) else None
+    return choice if isinstance(choice, Mapping) else {}
+
+
+def answered(state: object) -> int:
+    """The number of the choice that was heard last; 0 before the first."""
+    number = message(state).get("number")
+    return number if type(number) is int and 0 < number < 2**53 else 0
+
+
+def position(said: object, tokens: pd.DataFrame) -> int | None:
+    """What was said, if it is a token's position; True and 1.0 are none, though they equal 1."""
+    return said if type(said) is int and said in set(tokens["position"]) else None
+
+
+def digest(*axes: pd.DataFrame) -> str:
+    """A name for the tokens: a choice among others says nothing of these."""
+    columns = [tokens[name].tolist() for tokens in axes for name in ("position", "token")]
+    return f"{crc32(repr(columns).encode()):08x}"

@@ -1,0 +1,136 @@
+"""A text in its own order, each token shaded by how much one query looks at it.
+
+Text and shades are two components: another query sends its row of weights and not the text again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+import streamlit as st
+
+from attnviz.charts import theme
+from attnviz.charts.levels import levels
+from attnviz.ui import choosing
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_TOKENS = 2000  # of a text that is shown as a whole; of a longer one
+SHOWN_TOKENS = 1000  # are shown
+LINE_BREAK = "⏎"  # in the label of a token that ends a line
+HOW_TO = (
+    "the text in reading order. Click or arrow keys choose the token that looks; each token is "
+    "shaded and read out with its weight."
+)
+HTML = """
+<div class="drawing">
+  <div class="text" role="listbox" aria-multiselectable="false"></div>
+  <div class="scale" aria-hidden="true">
+    <span class="ends"
+      ><span class="low">weight 0</span><span class="ramp"></span><span class="top"></span></span>
+    <span class="looks"><span class="swatch outlined"></span>the token that looks</span>
+    <span class="masked"><span class="swatch dotted"></span>hidden by the mask</span>
+  </div>
+</div>
+"""
+_mount_text = st.components.v2.component(
+    "attnviz_reading_order",
+    html=HTML,
+    css=choosing.style("reading_order"),
+    js=choosing.script("reading_order"),
+)
+
+
+def reading_order(
+    row: pd.Series,
+    keys: pd.DataFrame,
+    query: int | None,
+    *,
+    label: str,
+    key: str,
+    on_choose: Callable[[int], None],
+) -> None:
+    """Shade the `keys` by the weights of one query's row, which are in their order.
+
+    `query` is the position of the token that looks, None if it is not one of this text, as in
+    cross-attention. When a visitor chooses another token, `on_choose` is called with its position
+    before the script runs again. What is NaN is hidden. Of more than 2,000 tokens the 1,000
+    nearest to the query and to its strongest key are shown, and a sentence says so.
+    """
+    shown = near(row.to_numpy(dtype=float), _place(query, keys))
+    if len(shown) < len(keys):
+        st.caption(
+            f"{len(shown):,} of {len(keys):,} tokens: those nearest to the token that looks and to "
+            "the token that it looks at most."
+        )
+
+    def tell() -> None:
+        position = told_token(st.session_state.get(key), keys)
+        if position is not None:
+            on_choose(position)
+
+    names = {"picker": key, "of": choosing.digest(keys), "part": _part(shown)}
+    weights = levels(row.to_numpy(dtype=np.float64)[None, shown])
+    choice = {
+        "chosen": query,
+        "answered": choosing.answered(st.session_state.get(key)),
+        "levels": weights,
+        "top_written": f"{weights['high']:.3g}",
+    }
+    text = {
+        "label": f"{label}: {HOW_TO}",
+        "tokens": _tokens(keys.iloc[shown], shown),
+        "look": {
+            "real": theme.REAL,
+            "font_size": theme.TITLE_SIZE,
+            "small_font": theme.SMALLEST_FONT + 1,
+        },
+    }
+    with st.container(gap=None):
+        choosing.mount_choice(key=f"{key}_choice", data=names | choice)
+        _mount_text(key=key, data=names | text, on_choice_change=tell)
+
+
+def near(row: np.ndarray, place: int | None) -> np.ndarray:
+    """The places of a row that are shown: all, or those nearest to a place and to the largest."""
+    places = np.arange(len(row))
+    if len(row) <= MOST_TOKENS:
+        return places
+    strongest = int(np.nan_to_num(np.abs(row)).argmax())
+    centres = np.array([strongest, strongest if place is None else place])
+    distance = np.abs(places[:, None] - centres).min(axis=1)
+    return np.sort(np.argsort(distance, kind="stable")[:SHOWN_TOKENS])
+
+
+def told_token(state: object, keys: pd.DataFrame) -> int | None:
+    """The position that a browser has told of, None where there is no such token."""
+    message = choosing.message(state)
+    if message.get("of") != choosing.digest(keys):
+        return None
+    return choosing.position(message.get("position"), keys)
+
+
+def _place(position: int | None, tokens: pd.DataFrame) -> int | None:
+    positions = tokens["position"].tolist()
+    return positions.index(position) if position in positions else None
+
+
+def _part(shown: np.ndarray) -> str:
+    """A name for the tokens shown: weights of others are not theirs."""
+    return f"{crc32(shown.astype('<i8').tobytes()):08x}"
+
+
+def _tokens(tokens: pd.DataFrame, places: np.ndarray) -> dict[str, Any]:
+    """The tokens shown; `breaks` have a new line after them, `gaps` others before them."""
+    words = tokens["token"].tolist()
+    return {
+        "words": words,
+        "positions": tokens["position"].tolist(),
+        "special": tokens["special"].tolist(),
+        "breaks": [at for at, word in enumerate(words) if LINE_BREAK in word],
+        "gaps": [int(at) for at in np.flatnonzero(np.diff(places, prepend=-1) > 1)],
+    }
