@@ -11,6 +11,7 @@ from zlib import crc32
 
 import numpy as np
 import streamlit as st
+from jaxtyping import Float, Int
 
 from attnviz.charts import theme
 from attnviz.charts.levels import levels
@@ -95,7 +96,7 @@ def reading_order(
         _mount_text(key=key, data=names | text, on_choice_change=tell)
 
 
-def near(row: np.ndarray, place: int | None) -> np.ndarray:
+def near(row: Float[np.ndarray, " key"], place: int | None) -> Int[np.ndarray, " shown"]:
     """The places of a row that are shown: all, or those nearest to a place and to the largest."""
     places = np.arange(len(row))
     if len(row) <= MOST_TOKENS:
@@ -119,12 +120,12 @@ def _place(position: int | None, tokens: pd.DataFrame) -> int | None:
     return positions.index(position) if position in positions else None
 
 
-def _part(shown: np.ndarray) -> str:
+def _part(shown: Int[np.ndarray, " shown"]) -> str:
     """A name for the tokens shown: weights of others are not theirs."""
     return f"{crc32(shown.astype('<i8').tobytes()):08x}"
 
 
-def _tokens(tokens: pd.DataFrame, places: np.ndarray) -> dict[str, Any]:
+def _tokens(tokens: pd.DataFrame, places: Int[np.ndarray, " shown"]) -> dict[str, Any]:
     """The tokens shown; `breaks` have a new line after them, `gaps` others before them."""
     words = tokens["token"].tolist()
     return {
