@@ -163,6 +163,18 @@ def on_paper(chart: Drawing) -> dict[str, Any]:
     return spec | {"background": PAPER}
 
 
+def in_lines(caption: str, letters: int) -> list[str]:
+    """A caption in lines of so many letters, cut between its facts where that can be."""
+    lines = [""]
+    for fact in caption.split(" · "):
+        longer = " · ".join(filter(None, [lines[-1], fact]))
+        if len(longer) <= letters:
+            lines[-1] = longer
+        else:
+            lines += textwrap.wrap(fact, letters)
+    return [line for line in lines if line]
+
+
 def svg(charts: Sequence[Drawing], caption: str) -> str:
     """Charts, one below the other, with their caption, as an SVG file."""
     import vl_convert
@@ -305,7 +317,7 @@ def _figure(pictures: Sequence[str], caption: str) -> str:
         picture.replace("<svg ", f'<svg y="{top:g}" ', 1)
         for picture, top in zip(pictures, tops, strict=False)
     )
-    lines = textwrap.wrap(caption, int((width - 2 * CAPTION_MARGIN) / (CHARACTER * CAPTION_SIZE)))
+    lines = in_lines(caption, int((width - 2 * CAPTION_MARGIN) / (CHARACTER * CAPTION_SIZE)))
     spans = "".join(
         f'<tspan x="{CAPTION_MARGIN}" y="{tops[-1] + CAPTION_LINE * place:g}">'
         f"{html.escape(line)}</tspan>"

@@ -81,6 +81,17 @@ def test_a_caption_says_what_is_shown():
     assert overview.caption == "real · MiniLM-L6 · overview · n = 13 · entropy · text abababab"
 
 
+def test_a_caption_is_cut_between_its_facts():
+    assert export.in_lines("real · Tiny · n = 5", 11) == ["real · Tiny", "n = 5"]
+    assert export.in_lines("real · a model of many words · d", 13) == [
+        "real",
+        "a model of",
+        "many words",
+        "d",
+    ]
+    assert export.in_lines("", 13) == []
+
+
 def test_file_names_are_plain_and_tell_figures_apart():
     assert SHOWN.file_name("png") == "attnviz_org-My-model_cross_L1H4_1a2b3c4d.png"
     plain = Shown("MiniLM-L6", "L5H11", None, (3, 3), 32, "c" * 64)
