@@ -160,7 +160,7 @@ def inputs_for(
     if wants.text:
         joined = pair if wants.pair else ""
         source = tokenize(_tokenizer(loaded), text, max_tokens, pair=joined)
-        _check_cost(model, source, "text")
+        _check_cost(model, source, "pair of texts" if source.paired else "text")
         tensors |= _taken(model, model_inputs(source))
     if wants.picture and image is not None:
         picture = prepare(image, model.config, loaded.image_processor)

@@ -26,9 +26,10 @@ SHORT = 512  # up to so many tokens, a run takes less than the headroom left bes
 
 # Measured on two models, from 512 to 16,000 tokens (tests/test_limits.py).
 SLACK = 1.25  # what an allocator leaves between tensors; rather too much than too little
-START = 16e6  # bytes that any run takes
+START = 8e6  # bytes that any run takes
 SECONDS_PER_LAYER = 0.01
-MASK_BYTES = 2  # a causal mask, and another while it is made
+CAUSAL_BYTES = 2  # a cell of a causal mask, and of another while it is looked through
+LOCAL_BYTES = 5  # a local layer has a mask of its own, put together from several
 SQUARES_PER_SECOND = 3e8  # cells of a mask that are looked through
 EAGER_COPIES = 3  # of a layer's weights at once: logits, softmax, and what goes between
 EAGER_SECONDS = 12e-10  # a weight that is written to memory and read again, some times over
@@ -80,11 +81,11 @@ class Shape:
         """The cost at so many tokens, at so many operations a second."""
         return Cost(int(START + SLACK * self._memory(tokens)), self._seconds(tokens, speed))
 
-    def _memory(self, tokens: int) -> float:
+    def _memory(self, tokens: int) -> int:
         queries, keys = self.heads * self.d_k, self.kv_heads * self.d_k
         kept = queries + 2 * keys + (queries + keys if self.rotates else 0)
         passing = max(6 * self.d_model + 4 * self.d_inner, self.vocabulary)
-        squares = (self.causal + self.local) * MASK_BYTES
+        squares = self.causal * CAUSAL_BYTES + self.local * LOCAL_BYTES
         squares += EAGER_COPIES * self.heads * self.bytes_per_number if self.whole else 0
         squares += 2 * self.heads * self.bytes_per_number + 40 if self.biased else 0
         return tokens * self.bytes_per_number * (self.layers * kept + passing) + tokens**2 * squares
@@ -169,7 +170,7 @@ def beyond_training(tokens: int, stated: int | None) -> str | None:
 def share_to_cut(length: int, limit: int) -> str:
     """Return in words how much of a text must go."""
     cut = 1 - limit / length
-    return next((SHARES[s] for s in SHARES if s >= cut), "more than nine tenths")
+    return next((SHARES[s] for s in SHARES if s >= cut - 1e-9), "more than nine tenths")
 
 
 def shape_of(model: PreTrainedModel) -> Shape:

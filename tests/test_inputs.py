@@ -13,10 +13,11 @@ import saved_models
 import tiny_models
 import torch
 from PIL import Image
-from transformers import PreTrainedModel, ViTConfig
+from tokenizers.processors import TemplateProcessing
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, ViTConfig
 
 from attnviz.capture import capture
-from attnviz.inputs import Inputs, Needs, UnusableModel, inputs_for, needs
+from attnviz.inputs import Inputs, Needs, UnusableModel, inputs_for, lengths, needs
 from attnviz.pictures import prepare
 from attnviz.tokens import tokenize
 
@@ -183,3 +184,56 @@ def test_positions_that_stand_for_nothing_known_are_numbered():
 def test_a_text_model_without_a_tokenizer_is_told():
     with pytest.raises(UnusableModel, match="no tokenizer"):
         inputs_for(Loaded(tiny_models.build("llama"), tokenizer=None), TEXT)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "deberta_v3", "roberta"])
+def test_encoders_with_a_separator_read_pairs(family: str):
+    model = tiny_models.build(family)
+    assert needs(model, pairing()).pair
+    given = inputs_for(Loaded(model, pairing()), "the cat sat", pair="a king")
+    types = given.tensors.get("token_type_ids")
+    kinds = model.config.type_vocab_size
+    assert (types is not None) == (kinds > 1)
+    if types is not None:
+        assert types.tolist() == [[0, 0, 0, 0, 1, 1, 1]]
+    assert capture(model, given.tensors).calls[0].n == (7, 7)
+
+
+def test_types_reach_the_model():
+    """The oracle: transformers' own inputs for the pair."""
+    model, tokenizer = tiny_models.build("bert"), pairing()
+    ours = inputs_for(Loaded(model, tokenizer), "the cat sat", pair="a king").tensors
+    own = tokenizer("the cat sat", "a king", return_tensors="pt", return_token_type_ids=True)
+    with torch.no_grad():
+        expected, found = model(**own).last_hidden_state, model(**ours).last_hidden_state
+        without = model(ours["input_ids"]).last_hidden_state
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, without)
+
+
+@pytest.mark.parametrize("family", ["llama", "bart", "t5", "clip", "bert_decoder"])
+def test_other_models_read_one_text(family: str):
+    assert not needs(tiny_models.build(family), pairing()).pair
+
+
+def test_a_tokenizer_that_only_appends_joins_no_pairs():
+    assert not needs(tiny_models.build("bert"), saved_models.small_vocabulary()).pair
+
+
+def test_lengths_are_known_before_anything_runs():
+    bart = Loaded(tiny_models.build("bart"))
+    assert lengths(bart, "the cat sat", "a king") == {"text": 4, "target text": 3}
+    assert lengths(bart, "the cat sat") == {"text": 4}
+    bert = Loaded(tiny_models.build("bert"), pairing())
+    assert lengths(bert, "the cat sat", pair="a king") == {"pair of texts": 7}
+    assert lengths(Loaded(tiny_models.build("vit"), None), "") == {}
+
+
+def pairing() -> PreTrainedTokenizerBase:
+    """The small vocabulary, where a separator ends each of two texts."""
+    tokenizer = saved_models.small_vocabulary()
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", 2)]
+    )
+    tokenizer.sep_token = "</s>"
+    return tokenizer

@@ -12,9 +12,18 @@ import pytest
 import tiny
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoTokenizer, ByT5Tokenizer, PreTrainedTokenizerFast
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, ByT5Tokenizer, CanineTokenizer, PreTrainedTokenizerFast
 
-from attnviz.tokens import MAX_CHARACTERS, UnusableText, from_ids, model_inputs, named, tokenize
+from attnviz.tokens import (
+    MAX_CHARACTERS,
+    UnusableText,
+    from_ids,
+    joins_pairs,
+    model_inputs,
+    named,
+    tokenize,
+)
 
 TEXTS = [
     "Seán\n  done",
@@ -380,3 +389,128 @@ def test_a_target_is_cut_in_the_tokenizers_own_way_for_targets():
     noting = Noting(tiny.wordpiece())
     assert tokenize(noting, "the cat", as_target=True).ids == tokenize(noting, "the cat").ids
     assert asked == [["text_target"], ["text"]]
+
+
+# --- pairs of texts
+
+
+def joining(tokenizer):
+    """The same tokenizer, which joins two texts as BERT does."""
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    return tokenizer
+
+
+def test_segments_tell_the_first_text_from_the_second():
+    tokens = tokenize(joining(tiny.wordpiece()), "the cat", pair="the dog sat")
+    assert tokens.labels == ("[CLS]", "the", "cat", "[SEP]", "the", "dog", "sat", "[SEP]")
+    assert tokens.segments == (None, 0, 0, None, 1, 1, 1, None)
+    assert tokens.types == (0, 0, 0, 0, 1, 1, 1, 1)
+    assert tokens.words == (None, 0, 1, None, 2, 3, 4, None)
+    assert tokens.text == "the cat\nthe dog sat"
+    assert tokens.paired
+
+
+def test_words_cut_into_pieces_keep_their_numbers_in_the_second_text(minilm):
+    tokens = tokenize(minilm, "unhappily", pair="unhappily unhappily")
+    first, *others = (
+        [word for word, segment in zip(tokens.words, tokens.segments, strict=True) if word == n]
+        for n in range(3)
+    )
+    assert len(first) > 1
+    assert [len(other) for other in others] == [len(first)] * 2
+
+
+def test_a_separator_that_was_typed_divides_nothing(minilm):
+    tokens = tokenize(minilm, "a [SEP] b", pair="c")
+    assert tokens.labels == ("[CLS]", "a", "[SEP]", "b", "[SEP]", "c", "[SEP]")
+    assert tokens.segments == (None, 0, None, 0, None, 1, None)
+
+
+def test_types_are_those_that_the_tokenizer_itself_gives(minilm):
+    given = minilm("Where is the cat?", "On the mat.", return_token_type_ids=True)
+    tokens = tokenize(minilm, "Where is the cat?", pair="On the mat.")
+    assert list(tokens.ids) == given.input_ids
+    assert list(tokens.types) == given.token_type_ids
+    assert model_inputs(tokens)["token_type_ids"].tolist() == [given.token_type_ids]
+
+
+@pytest.mark.parametrize("pair", ["", " ", "\n\t"])
+def test_a_blank_second_text_is_none(pair):
+    tokenizer = joining(tiny.wordpiece())
+    alone = tokenize(tokenizer, "the cat")
+    assert tokenize(tokenizer, "the cat", pair=pair) == alone
+    assert alone.segments == (None, 0, 0, None)
+    assert alone.types == (0, 0, 0, 0)
+    assert not alone.paired
+    assert model_inputs(alone).keys() == {"input_ids", "attention_mask"}
+
+
+def test_a_tokenizer_in_python_joins_by_its_separator():
+    tokenizer = CanineTokenizer()
+    assert not tokenizer.is_fast
+    tokens = tokenize(tokenizer, "the", pair="dog")
+    assert tokens.segments == (None, 0, 0, 0, None, 1, 1, 1, None)
+    assert joins_pairs(tokenizer)
+
+
+def test_which_tokenizers_join(byte_level, metaspace, wordpiece, minilm):
+    assert joins_pairs(minilm)
+    assert joins_pairs(joining(tiny.wordpiece()))
+    assert not any(map(joins_pairs, (byte_level, metaspace, wordpiece, tiny.word_level())))
+
+
+def test_a_second_text_may_be_too_long_too():
+    with pytest.raises(UnusableText, match="This second text has 100,001 characters"):
+        tokenize(joining(tiny.wordpiece()), "the", pair="a" * (MAX_CHARACTERS + 1))
+    with pytest.raises(UnusableText, match="This pair of texts has 8 tokens; this model reads at"):
+        tokenize(joining(tiny.wordpiece()), "the cat", max_tokens=7, pair="the dog sat")
+
+
+def test_tokens_that_were_not_cut_from_a_text_are_of_one_segment(byte_level):
+    assert from_ids(byte_level, tokenize(byte_level, "the").ids).segments[:2] == (None, 0)
+    assert named(["[CLS]", "r0c0"], [True, False]).segments == (None, 0)
+    assert named(["0", "1"]).types == (0, 0)
+
+
+# --- texts in which viewers go wrong
+
+
+@pytest.mark.parametrize("text", ["שלום עולם", "مرحبا بالعالم", "abc שלום 123"])
+def test_right_to_left_text_keeps_the_order_in_which_it_was_written(minilm, byte_level, text):
+    letters = [label for label in tokenize(minilm, text).labels if label not in ("[CLS]", "[SEP]")]
+    assert "".join(letters).replace("…", "") == text.replace(" ", "")
+    tokens = tokenize(byte_level, text)
+    begun = "".join(label[label.index("‹") + 1] for label in tokens.labels if " 1/" in label)
+    assert begun == "".join(letter for letter in text if not letter.isascii())
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace"])
+def test_tabs_and_newlines_are_seen_each(request, kind):
+    labels = "".join(tokenize(request.getfixturevalue(kind), "a\tb\n\nc\r\nd").labels)
+    assert (labels.count("⇥"), labels.count("⏎"), labels.count("␍")) == (1, 3, 1)
+
+
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "wordpiece", "minilm"])
+def test_two_hundred_equal_words_are_two_hundred_positions(request, kind):
+    tokens = tokenize(request.getfixturevalue(kind), " ".join(["cat"] * 200))
+    written = [n for n, apart in zip(tokens.words, tokens.special, strict=True) if not apart]
+    assert sorted(set(written)) == list(range(200))
+    assert len(set(tokens.positions)) == len(tokens)
+    assert len(set(tokens.segments) - {None}) == 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("kind", ["byte_level", "metaspace", "wordpiece"])
+def test_every_tuple_has_one_element_per_token(request, kind, text):
+    tokens = tokenize(request.getfixturevalue(kind), text)
+    columns = (tokens.ids, tokens.labels, tokens.words, tokens.special, tokens.unknown)
+    columns += (tokens.pieces, tokens.segments, tokens.types, tokens.positions)
+    assert {len(column) for column in columns} == {len(tokens)}
+    assert all(
+        (word is None) == apart for word, apart in zip(tokens.words, tokens.special, strict=True)
+    )
+    assert [segment is None for segment in tokens.segments] == list(tokens.special)
