@@ -42,9 +42,14 @@ def levels(
         shown &= ~hidden
     seen = values[shown]
     high = float(np.abs(seen).max(initial=0.0)) or 1.0
-    decimals = min(max(USUAL_DECIMALS - ceil(log10(high)), 0), MOST_DECIMALS)
+    decimals = decimals_of(high)
     reach = ceil(high * 10.0**decimals) if (seen < 0).any() else 0
     steps = np.rint(np.where(shown, values, 0.0).astype(np.float64) * 10.0**decimals) + reach
     cells = np.where(shown, steps, HIDDEN).astype("<u2")
     text = base64.b64encode(cells.tobytes()).decode()
     return {"cells": text, "low": -reach / 10.0**decimals, "high": high, "decimals": decimals}
+
+
+def decimals_of(reach: float) -> int:
+    """How many decimals numbers deserve that are up to so large."""
+    return min(max(USUAL_DECIMALS - ceil(log10(reach)), 0), MOST_DECIMALS)

@@ -1,28 +1,32 @@
-"""One head's weights as a picture: queries down, keys across, 0 to the largest weight.
+"""One head's numbers as a picture: queries down, keys across.
 
 A picture of many cells is one image, not as many marks. The weights themselves travel with it in
-a string of two base-36 digits per cell, thousandths, so that the reading under the pointer
-is a number of the head and not a colour read back.
+a string, each rounded as it will be written, so that the reading under the pointer is a number
+of the head and not a colour read back.
 """
 
 from __future__ import annotations
 
 import base64
 import io
+from math import ceil
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float, UInt8
+from jaxtyping import Float, UInt8
 from PIL import Image
 
 from attnviz.charts import theme
 from attnviz.charts.columns import channels
 from attnviz.charts.in_turn import in_turn
+from attnviz.charts.levels import decimals_of
 
 LABEL_LIMIT = 110  # px of a token's label
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+PER_CELL = 3  # levels are up to 2,000
+BORROWED = 254  # the shade of what is hidden
 
 
 @in_turn
@@ -33,18 +37,22 @@ def weight_picture(
     query: int,
     *,
     cross: bool = False,
+    top: float | None = None,
 ) -> alt.LayerChart | alt.FacetChart:
     """The picture of a `weight_matrix`, with the row of one query, given by its position, outlined.
+
+    Colours end at `top`, by default the largest number; where some are negative, zero is in the
+    middle of them. What is NaN is hidden.
 
     Above it stands the cell under the pointer: query, key and weight, at rest the largest of
     the outlined row. In cross-attention the axes say which is the target, which the source.
     """
-    weights = matrix.to_numpy()
+    weights = matrix.to_numpy(dtype=float)
     size = (len(queries), len(keys))
-    row = matrix.index.get_loc(query)
+    row = int(matrix.index.get_loc(query))
     of_queries, of_keys = axis_titles(cross)
     picture = (
-        alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights)}]))
+        alt.Chart(pd.DataFrame([_corners(size) | {"picture": _png_url(weights, top)}]))
         .mark_image(aspect=False, aria=False)  # or its whole data URL would be read aloud
         .encode(
             x=alt.X("left:Q")
@@ -69,23 +77,24 @@ def weight_picture(
 
 
 @in_turn
-def weight_scale(top: float) -> alt.Chart:
-    """The colour scale of a picture, from 0 to its largest weight, written at both ends."""
-    ramp = {"left": 0, "right": top, "picture": _png_url(np.linspace(0, top, 256)[None])}
+def weight_scale(top: float, quantity: str = "weight", signed: bool = False) -> alt.Chart:
+    """The colour scale of a picture, to its largest number, written at both ends."""
+    low = -top if signed else 0
+    ramp = {"left": low, "right": top, "picture": _png_url(np.linspace(low, top, 256)[None], top)}
     return (
         alt.Chart(pd.DataFrame([ramp]))
         .mark_image(aspect=False, aria=False)
         .encode(
             x=alt.X("left:Q")
-            .title("weight")
+            .title(quantity)
             .axis(
-                values=[0, top],
+                values=[low, top],
                 format=".2~g",
                 grid=False,
                 labelFontSize=theme.FONT_SIZE,
                 titleFontSize=theme.FONT_SIZE,
             )
-            .scale(domain=[0, top], nice=False),
+            .scale(domain=[low, top], nice=False),
             x2="right",
             url="picture:N",
         )
@@ -123,15 +132,26 @@ def _corners(size: tuple[int, int]) -> dict[str, int]:
     return {"left": 0, "right": size[1], "top": 0, "bottom": size[0]}
 
 
-def _png_url(weights: Float[np.ndarray, "query key"]) -> str:
-    """A data URL of the matrix in viridis, 0 dark; cells enlarged by a whole factor."""
-    top = max(float(weights.max()), 1e-12)
-    shades = (weights / top * 255).round().astype(np.uint8)
-    enlarge = max(1, 2 * theme.MATRIX_SIDE // max(weights.shape))
+def _png_url(numbers: Float[np.ndarray, "query key"], top: float | None = None) -> str:
+    """A data URL of the matrix, viridis from 0, or blue and orange about it; enlarged cells.
+
+    What is NaN is transparent; it borrows the last shade but one.
+    """
+    signed = bool((numbers < 0).any())
+    high = top or float(np.nan_to_num(np.abs(numbers)).max(initial=0.0)) or 1.0
+    shares = (numbers + high) / (2 * high) if signed else numbers / high
+    shades = (np.nan_to_num(shares).clip(0, 1) * 255).round().astype(np.uint8)
+    colours, hidden = _blue_orange() if signed else _opaque(_viridis()), np.isnan(numbers)
+    if hidden.any():
+        shades[shades == BORROWED] = BORROWED + 1
+        shades[hidden] = BORROWED
+        colours[BORROWED] = 0
+    enlarge = max(1, 2 * theme.MATRIX_SIDE // max(numbers.shape))
     image = Image.fromarray(shades.repeat(enlarge, 0).repeat(enlarge, 1), mode="P")
-    image.putpalette(_viridis().tobytes())
+    image.putpalette(colours[:, :3].tobytes())
     buffer = io.BytesIO()
-    image.save(buffer, "PNG", compress_level=1)
+    opacity = {} if (colours[:, 3] == 255).all() else {"transparency": colours[:, 3].tobytes()}
+    image.save(buffer, "PNG", compress_level=1, **opacity)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
@@ -212,37 +232,47 @@ def _words(queries: pd.DataFrame, keys: pd.DataFrame) -> list[alt.Parameter]:
     ]
 
 
-def _reading(weights: Float[np.ndarray, "query key"], row: int) -> list[alt.Parameter]:
-    """The cell under the pointer and its weight in thousandths."""
-    queries, keys = weights.shape
+def _reading(numbers: Float[np.ndarray, "query key"], row: int) -> list[alt.Parameter]:
+    """The cell under the pointer and its number as it is written, at rest the largest of a row."""
+    queries, keys = numbers.shape
+    cells, low, decimals = encode_cells(numbers)
+    largest = int(np.nan_to_num(np.abs(numbers[row]), nan=-1.0).argmax())
 
     def under(axis: str, count: int, otherwise: int) -> str:
         at = f"clamp(floor(invert('{axis}', pointer_{axis}[0])), 0, {count - 1})"
         return f"isNumber(pointer_{axis}[0]) ? {at} : {otherwise}"
 
-    first = f"2 * ({keys} * query_at + key_at)"
-
-    def digit(place: str) -> str:
-        return f"indexof('{DIGITS}', substring(cells, {place}, {place} + 1))"
-
+    first = f"{PER_CELL} * ({keys} * query_at + key_at)"
+    digits = [
+        f"{36 ** (PER_CELL - 1 - at)} * indexof('{DIGITS}', substring(cells, cell + {at}, cell + "
+        f"{at + 1}))"
+        for at in range(PER_CELL)
+    ]
+    written = f"format(level / {10**decimals} + {low}, '.{decimals}f')"
     return [
-        alt.param(name="cells", value=encode_cells(weights)),
+        alt.param(name="cells", value=cells),
         alt.param(name="query_at", expr=under("y", queries, row)),
-        alt.param(name="key_at", expr=under("x", keys, int(weights[row].argmax()))),
-        alt.param(name="thousandths", expr=f"36 * {digit(first)} + {digit(first + ' + 1')}"),
+        alt.param(name="key_at", expr=under("x", keys, largest)),
+        alt.param(name="cell", expr=first),
+        alt.param(name="level", expr=" + ".join(digits)),
+        alt.param(name="written", expr=f"level < 0 ? 'hidden' : {written}"),
     ]
 
 
-def encode_cells(
-    weights: Float[np.ndarray, "query key"], hidden: Bool[np.ndarray, "query key"] | None = None
-) -> str:
-    """Each weight in thousandths, as two base-36 digits, row after row; -- for what is hidden."""
-    thousandths = (weights * 1000).round().astype(int)
+def encode_cells(numbers: Float[np.ndarray, "query key"]) -> tuple[str, float, int]:
+    """Each number as a level of two base-36 digits, row after row; -- for what is NaN.
+
+    Also returns what level 0 is, and of how many decimals a level is one.
+    """
+    reach = float(np.nan_to_num(np.abs(numbers)).max(initial=0.0)) or 1.0
+    decimals = decimals_of(reach)
+    low = -ceil(reach * 10.0**decimals) if (numbers < 0).any() else 0
+    levels = np.rint(np.nan_to_num(numbers) * 10.0**decimals).astype(int) - low
     digits = np.frombuffer(DIGITS.encode(), np.uint8)
-    pairs = np.stack([digits[thousandths // 36], digits[thousandths % 36]], axis=-1)
-    if hidden is not None:
-        pairs[hidden] = ord("-")
-    return pairs.tobytes().decode()
+    places = 36 ** np.arange(PER_CELL - 1, -1, -1)
+    spelt = digits[levels[..., None] // places % 36]
+    spelt[np.isnan(numbers)] = ord("-")
+    return spelt.tobytes().decode(), low / 10.0**decimals, decimals
 
 
 def _title() -> alt.TitleParams:
@@ -251,7 +281,7 @@ def _title() -> alt.TitleParams:
         for axis in ("query", "key")
     )
     return alt.TitleParams(
-        text=alt.ExprRef(f"{query} + '  →  ' + {key} + ':  ' + format(thousandths / 1000, '.3f')"),
+        text=alt.ExprRef(f"{query} + '  →  ' + {key} + ':  ' + written"),
         anchor="start",
         fontSize=theme.TITLE_SIZE,
         limit=alt.ExprRef(f"width + {LABEL_LIMIT}"),

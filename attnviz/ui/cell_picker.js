@@ -84,9 +84,6 @@ class Picker {
     if (before?.levels.cells !== data.levels.cells) {
       this.cells = decoded(data.levels);
     }
-    this.blocks = [data.queries, data.keys].some(({ positions, last }) => {
-      return positions.some((position, place) => position !== last[place]);
-    });
     this.dress();
     this.arrange();
     this.hear();
@@ -194,6 +191,7 @@ class Picker {
     this.part(".query-title").textContent = data.queries.title;
     this.part(".low").textContent = data.low_written;
     this.part(".top").textContent = data.top_written;
+    this.part(".scale .why").textContent = data.hidden;
     this.part(".scale > .hidden").hidden = !this.cells.includes(NaN);
     const ramp = Array.from({ length: 256 }, (_, shade) => shade);
     paint(this.part(".scale canvas"), [1, 256], ramp, data.palette);
@@ -220,17 +218,17 @@ class Picker {
     const dots = screen.map((length, axis) => {
       return Math.min(shape[axis], Math.max(1, Math.floor(length * devicePixelRatio)));
     });
-    const drawn = String([data.levels.cells, data.palette, dots]);
+    const drawn = String([data.levels.cells, data.top, data.palette, dots]);
     if (drawn === this.drawn) {
       return;
     }
     this.drawn = drawn;
-    const high = data.levels.high;
+    const high = data.top;
     const low = data.levels.low < 0 ? -high : 0;
     const shades = merged(cells, shape, dots).map((cell) => {
       return Math.min(255, Math.round(((cell - low) / (high - low)) * 255));
     });
-    this.part(".scale > .merged").hidden = !this.blocks && String(dots) === String(shape);
+    this.part(".scale > .merged").hidden = !data.downsampled && String(dots) === String(shape);
     paint(this.part(".plot > canvas"), dots, shades, data.palette);
   }
 
@@ -298,14 +296,15 @@ class Picker {
 
   spoken(cell) {
     const weight = this.weight(cell);
-    const end = weight === null ? "hidden by the mask" : `weight ${weight}`;
+    const end = weight === null ? this.data.hidden : `${this.data.quantity} ${weight}`;
     return `query ${this.token("queries", cell[0])}, key ${this.token("keys", cell[1])}, ${end}`;
   }
 
   token(name, place) {
     const { positions, last, words } = this.data[name];
     const [from, to] = [positions[place], last[place]];
-    return from === to ? `${from} ${words[place]}` : `${from}–${to} ${words[place]} …`;
+    const named = from === to ? from : `${from}–${to}`;
+    return `${named} ${words[place]}${this.data.downsampled && from < to ? " …" : ""}`;
   }
 
   weight([query, key]) {
@@ -314,7 +313,7 @@ class Picker {
       return null;
     }
     const written = cell.toFixed(this.data.levels.decimals).replace("-", "−");
-    return this.blocks ? `at most ${written}` : written;
+    return this.data.downsampled ? `at most ${written}` : written;
   }
 }
 

@@ -19,7 +19,7 @@ import streamlit as st
 
 from attnviz.charts import matrix as picture
 from attnviz.charts import theme
-from attnviz.charts.levels import Levels, levels
+from attnviz.charts.levels import levels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ HTML = """
   </div>
   <div class="scale">
     <span class="ends"><span class="low"></span><canvas></canvas><span class="top"></span></span>
-    <span class="hidden"><span class="swatch"></span>hidden by the mask</span>
+    <span class="hidden"><span class="swatch"></span><span class="why"></span></span>
     <span class="merged">each dot: the largest of its cells</span>
   </div>
   <div id="told" aria-live="polite"></div>
@@ -86,13 +86,17 @@ def cell_picker(
     cross: bool = False,
     side: int = theme.MATRIX_SIDE,
     quantity: str = "weight",
+    hidden: str = "hidden by the mask",
+    downsampled: bool = False,
+    top: float | None = None,
 ) -> None:
     """Draw a `weight_matrix` and frame the chosen cell, a query's and a key's position.
 
-    Where one cell stands for several tokens of an axis, its frame has the position of the first
-    and a column `last`; the picture says that its numbers are the largest of their cells.
-    `quantity` is what the numbers are; where some are negative, zero is in the middle of the
-    colours.
+    Where a row or a column stands for several tokens, its frame has the position of the first
+    and a column `last`; where the picture is `downsampled`, it says that its numbers are the
+    largest of their cells. `quantity` is what the numbers are; where some are negative, zero is in
+    the middle of the colours. `top` is where colours end, by default at the largest number, and
+    `hidden` why there are none in some cells.
 
     When a visitor chooses another cell, `on_change` is called with its two positions before the
     script runs again, as callbacks of widgets are. `label` says which head it is. `side` is the
@@ -112,7 +116,10 @@ def cell_picker(
         "chosen": [int(position) for position in chosen],
         "answered": answered(st.session_state.get(key)),
     }
-    data = _drawn(matrix, visible, quantity) | {
+    data = _drawn(matrix, visible, quantity, top) | {
+        "hidden": hidden,
+        "downsampled": downsampled,
+        "quantity": quantity,
         "queries": _axis(queries, of_queries),
         "keys": _axis(keys, of_keys),
         "picker": key,
@@ -160,21 +167,21 @@ def _digest(queries: pd.DataFrame, keys: pd.DataFrame) -> str:
     return f"{crc32(repr(columns).encode()):08x}"
 
 
-def _drawn(matrix: pd.DataFrame, visible: pd.DataFrame | None, quantity: str) -> dict[str, Any]:
+def _drawn(
+    matrix: pd.DataFrame, visible: pd.DataFrame | None, quantity: str, top: float | None
+) -> dict[str, Any]:
     """What the picture shows, whichever cell is chosen."""
     numbers = matrix.to_numpy(dtype=float)
     hidden = None if visible is None else ~visible.to_numpy() & (numbers == 0)
     sent = levels(numbers, hidden)
+    high = top or sent["high"]
     return {
         "levels": {**sent},
-        "low_written": f"{quantity} {_low(sent):.3g}",
-        "top_written": f"{sent['high']:.3g}",
+        "top": high,
+        "low_written": f"{quantity} {-high if sent['low'] < 0 else 0:.3g}",
+        "top_written": f"{high:.3g}",
         "palette": picture.palette(signed=sent["low"] < 0),
     }
-
-
-def _low(sent: Levels) -> float:
-    return -sent["high"] if sent["low"] < 0 else 0.0
 
 
 def _axis(tokens: pd.DataFrame, title: str) -> dict[str, Any]:

@@ -71,11 +71,53 @@ def test_lightness_of_the_scale_only_rises():
     assert lightness[-1] > 5 * lightness[0]
 
 
-def test_cells_spell_thousandths(weights: torch.Tensor):
-    text = matrix.encode_cells(weights.numpy())
-    read = [int(text[i : i + 2], 36) for i in range(0, len(text), 2)]
-    np.testing.assert_allclose(np.array(read) / 1000, weights.numpy().ravel(), atol=5.1e-4)
-    assert matrix.encode_cells(np.array([[0.0, 1.0]])) == "00" + np.base_repr(1000, 36).lower()
+def read_back(numbers: np.ndarray) -> np.ndarray:
+    text, low, decimals = matrix.encode_cells(numbers)
+    cells = [text[at : at + 3] for at in range(0, len(text), 3)]
+    levels = np.array([np.nan if cell == "---" else int(cell, 36) for cell in cells])
+    return (levels / 10**decimals + low).reshape(numbers.shape)
+
+
+def test_cells_spell_what_will_be_written(weights: torch.Tensor):
+    np.testing.assert_allclose(read_back(weights.numpy()), weights.numpy().round(3), atol=1e-9)
+    assert matrix.encode_cells(np.array([[0.0, 1.0]])) == ("0000rs", 0, 3)
+
+
+def test_signed_and_hidden_cells_are_spelt_too():
+    numbers = np.array([[-58.06, 0.0, np.nan], [12.34, 58.0, -0.04]])
+    expected = [[-58.1, 0.0, np.nan], [12.3, 58.0, 0.0]]
+    np.testing.assert_allclose(read_back(numbers), expected, atol=1e-9)
+
+
+def test_the_reading_of_signed_numbers_and_of_hidden_ones():
+    numbers = torch.tensor([[1.5, torch.nan], [-58.06, 12.0]])
+    axis = frames.token_axis(["a", "b"])
+    spec = matrix.weight_picture(frames.weight_matrix(numbers), axis, axis, 1).to_dict()
+    assert ">query 1 b  →  key 0 a:  −58.1<" in vl_convert.vegalite_to_svg(spec)
+    hidden = numbers.masked_fill(numbers < 0, torch.nan)[:1].expand(2, 2) * torch.nan
+    spec = matrix.weight_picture(frames.weight_matrix(hidden), axis, axis, 0).to_dict()
+    assert ":  hidden<" in vl_convert.vegalite_to_svg(spec)
+
+
+def test_signed_numbers_are_blue_and_orange_and_hidden_ones_transparent():
+    numbers = np.array([[-4.0, 2.0], [np.nan, 4.0]])
+    url = matrix._png_url(numbers)
+    png = base64.b64decode(url.removeprefix("data:image/png;base64,"))
+    picture = np.asarray(Image.open(io.BytesIO(png)).convert("RGBA"))
+    side = len(picture) // 2
+    low, half, hidden, high = (picture[y, x] for y in (0, side) for x in (0, side))
+    assert low.tolist() == [0x2C, 0x7B, 0xB6, 217]
+    assert high.tolist() == [0xCC, 0x55, 0x00, 217]
+    assert half[:3].tolist() == high[:3].tolist()
+    assert abs(int(half[3]) - 108) <= 1
+    assert hidden[3] == 0
+
+
+def test_colours_may_end_beyond_the_largest_number():
+    spec = matrix.weight_picture(
+        frames.weight_matrix(torch.tensor([[0.5]])), *2 * [frames.token_axis(["a"])], 0, top=1.0
+    ).to_dict()
+    assert picture_of(spec)[0, 0].tolist() == matrix._viridis()[128].tolist()
 
 
 def test_axes_say_which_is_which(spec: dict):

@@ -176,6 +176,13 @@ def test_a_cell_may_stand_for_several_tokens(sent: dict[str, Any]):
     assert (data["queries"]["positions"], data["queries"]["last"]) == ([0, 2, 4], [1, 3, 4])
 
 
+def test_two_pictures_may_share_a_scale(sent: dict[str, Any]):
+    pick(rows(0.5), top=0.75)
+    data = sent["picture"]["data"]
+    assert (data["top"], data["top_written"]) == (0.75, "0.75")
+    assert data["levels"]["high"] == pytest.approx(0.5)
+
+
 def test_128_tokens_take_less_than_52_kilobytes(sent: dict[str, Any]):
     tokens = frames.token_axis([f"token{at}" for at in range(128)])
     pick(rows(shape=(128, 128)), queries=tokens, keys=tokens)

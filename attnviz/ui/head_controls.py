@@ -1,0 +1,263 @@
+"""The controls of the page of heads; each returns what is chosen now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from attnviz.ui import look, sentences, views
+from attnviz.ui import selection as selected
+from attnviz.ui.fields import held, keep, key_of, new_key
+from attnviz.ui.readings import Asked
+from attnviz.ui.views import CELLS, How
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnviz.reading import Reading
+
+WEIGHED = {
+    "weights": "weights",
+    "norms": "weight × length of what the key brings",
+    "scores": "scores q·k",
+    "logits": "logits",
+}
+OVER = {
+    "head": "this head",
+    "mean_heads": "mean over the layer's heads",
+    "max_heads": "maximum over the layer's heads",
+    "mean_layers": "mean over all layers",
+    "max_layers": "maximum over all layers",
+    "rollout": "attention rollout",
+}
+WITHOUT = {"nothing": "no token", "first": "the first token", "special": "special tokens"}
+PAIRINGS = {
+    "all": "both texts",
+    "AA": "first to first",
+    "AB": "first to second",
+    "BA": "second to first",
+    "BB": "second to second",
+}
+VIEWS = {"matrix": "Matrix", "lines": "Lines", "text": "Text", "ranking": "Ranking"}
+BESIDE = 5  # heads next to the one that is open
+NEAREST = 10  # tokens in view at least
+LISTED = 1000  # tokens; of more, a position is typed
+
+
+def how(reading: Reading, part: str, place: DeltaGenerator) -> How:
+    """Which numbers are shown, over which heads and tokens."""
+    left, right = place.columns(2)
+    over = _choice("over", "Of", _overs(reading, part), left)
+    only = {"weights": WEIGHED["weights"]} if over != "head" else WEIGHED
+    weighed = _choice("weighed", "What is weighed", only, right)
+    left, right = place.columns(2)
+    without = _choice("without", "Leave out", WITHOUT, left)
+    pairing = "all"
+    if _two_texts(reading, part):
+        pairing = _choice("pairing", "From and to", PAIRINGS, right)
+    words = weighed in ("weights", "norms") and _toggle("words", "Whole words", place)
+    chosen: Any = (weighed, over, without, words, pairing)
+    return How(*chosen)
+
+
+def _overs(reading: Reading, part: str) -> Mapping[str, str]:
+    """What numbers may be taken over: a model of one layer has no mean of layers."""
+    calls = reading.calls(part)
+    several = len(calls) > 1
+    return {
+        name: title
+        for name, title in OVER.items()
+        if several or name.endswith("heads") or name == "head"
+    }
+
+
+def _two_texts(reading: Reading, part: str) -> bool:
+    call = next(iter(reading.calls(part).values()))
+    return call.kind == "self" and 1 in reading.queries(call).segments
+
+
+def _choice(name: str, label: str, options: Mapping[str, str], place: DeltaGenerator) -> str:
+    """One of some words of the selection; the first where what is asked for is not offered."""
+    wanted = st.session_state.get(name, getattr(selected.current(), name))
+    st.session_state[name] = wanted if wanted in options else next(iter(options))
+    chosen = place.selectbox(label, list(options), format_func=options.__getitem__, key=name)
+    selected.change(**{name: chosen})
+    return chosen
+
+
+def _toggle(name: str, label: str, place: DeltaGenerator) -> bool:
+    keep(name, bool(getattr(selected.current(), name)))
+    chosen = place.toggle(label, key=name)
+    selected.change(**{name: int(chosen)})
+    return chosen
+
+
+def form(place: DeltaGenerator) -> str:
+    """In which of four forms the numbers are drawn."""
+    if st.session_state.get("view") not in VIEWS:
+        st.session_state["view"] = selected.current().view
+    chosen = place.segmented_control(
+        "Form",
+        list(VIEWS),
+        format_func=VIEWS.__getitem__,
+        key="view",
+        label_visibility="collapsed",
+        required=True,
+    )
+    selected.change(view=chosen or "matrix")
+    return chosen
+
+
+# --- tokens
+
+
+def token(
+    name: str, label: str, tokens: pd.DataFrame, opening: Callable[[], int], place: DeltaGenerator
+) -> int:
+    """A row of an axis, by the position of its first token: by a list, or typed where long."""
+    asked_for = held(key_of(name), getattr(selected.current(), name))
+    at = None if asked_for is None else views.holding(tokens, asked_for)
+    if at is None:
+        at = opening()
+        if key_of(name) not in st.session_state and asked_for is not None:
+            st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, at)))
+    st.session_state[key_of(name)] = at
+    if len(tokens) > LISTED:
+        first, last = int(tokens.index[0]), int(tokens.index[-1])
+        place.number_input(label, first, last, key=key_of(name))
+    else:
+        place.selectbox(
+            label,
+            list(tokens.index),
+            format_func=lambda position: f"{position} {tokens['token'][position]}",
+            key=key_of(name),
+        )
+    selected.change(**{name: at})
+    return at
+
+
+def take_token(axis: str, position: int) -> None:
+    """Show another token, whatever the lists hold."""
+    new_key(axis, position)
+    selected.change(**{axis: position})
+
+
+# --- how near
+
+
+def zoom(size: tuple[int, int]) -> int:
+    """How many rows and columns are in view, 0 for all; with buttons where there are many."""
+    most, now = max(size), selected.current().zoom
+    now = 0 if now >= most else now
+    if most > 2 * NEAREST:
+        with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key="zoom"):
+            nearer, further = max(NEAREST, min(now or most, 4 * CELLS) // 2), 2 * now
+            further = 0 if further >= most else further
+            _zoom_button("Zoom in", nearer, disabled=now == NEAREST)
+            _zoom_button("Zoom out", further, disabled=now == 0)
+            _zoom_button("All", 0, disabled=now == 0)
+            shown = f"{now:,} of {most:,}" if now else f"all {most:,}"
+            st.caption(f"{shown} tokens about the chosen cell" if now else f"{shown} tokens")
+    selected.change(zoom=now)
+    return now
+
+
+def _zoom_button(label: str, zoom: int, *, disabled: bool) -> None:
+    st.button(label, key=f"zoom {label}", on_click=_zoom_to, args=(zoom,), disabled=disabled)
+
+
+def _zoom_to(zoom: int) -> None:
+    selected.change(zoom=zoom)
+
+
+# --- which heads
+
+
+def take_head(part: str, layer: int, head: int) -> None:
+    """Open another head, whatever the lists hold."""
+    if part != (st.session_state.get(key_of("part")) or selected.current().part or part):
+        for name in ("query", "key"):
+            new_key(name)
+        selected.change(query=None, key=None)
+    for name, value in (("part", part), ("layer", layer), ("head", head)):
+        new_key(name, value)
+    selected.change(part=part, layer=layer, head=head)
+
+
+def beside(reading: Reading, part: str, open_head: tuple[int, int]) -> list[tuple[int, int]]:
+    """Heads of the same part that stand beside the one that is open, as (layer, head)."""
+    names = {
+        f"{layer}.{head}": (layer, head)
+        for layer, call in reading.calls(part).items()
+        for head in range(call.heads)
+        if (layer, head) != open_head
+    }
+    asked_for = st.session_state.get("beside_heads", selected.current().beside.split())
+    st.session_state["beside_heads"] = [name for name in asked_for if name in names][:BESIDE]
+    chosen = st.multiselect(
+        "Beside it, layer.head",
+        list(names),
+        key="beside_heads",
+        max_selections=BESIDE,
+        placeholder="other heads of this model",
+    )
+    selected.change(beside=" ".join(chosen))
+    return [names[name] for name in chosen]
+
+
+def pinned() -> tuple[Asked, str, int, int] | None:
+    """The head that stays on screen while others are chosen, of its own model and text."""
+    now = selected.current()
+    if not now.pin:
+        return None
+    part, layer, head = now.pin.split(".")
+    asked = st.session_state.get("pinned")
+    if asked is None:
+        asked = Asked(now.pin_model or now.model, now.pin_text or now.text)
+    return asked, part, int(layer), int(head)
+
+
+def pin(asked: Asked, part: str, layer: int, head: int) -> None:
+    """Buttons that keep this head on screen, and let a kept one go."""
+    now = selected.current()
+    with st.container(horizontal=True, gap="xsmall", key="pins"):
+        st.button("Pin this head", key="pin this", on_click=_pin, args=(asked, part, layer, head))
+        if now.pin:
+            st.button("Let the pinned head go", key="unpin", on_click=_unpin)
+
+
+def _pin(asked: Asked, part: str, layer: int, head: int) -> None:
+    st.session_state["pinned"] = asked
+    selected.change(pin=f"{part}.{layer}.{head}", pin_model=asked.model, pin_text=asked.text)
+
+
+def _unpin() -> None:
+    st.session_state.pop("pinned", None)
+    selected.change(pin="", pin_model="", pin_text="")
+
+
+# --- the overview
+
+
+def colour_and_order(statistics: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The statistic that colours the overview, None for patterns; and that which orders it."""
+    left, right = st.columns(2)
+    slugs = {slug(name): name for name in statistics}
+    titles = {"pattern": "pattern of weights", **slugs}
+    colour = _choice("colour", "Colour by", titles, left)
+    orders = {"layer": "layer and head", "value": "falling value"}
+    if colour == "pattern":
+        orders = {"layer": orders["layer"]}
+    order = _choice("order", "Order by", orders, right)
+    statistic = slugs.get(colour)
+    if statistic:
+        st.caption(look.plain(f"{statistic}: {statistics[statistic]}"))
+    return statistic, statistic if order == "value" else None
+
+
+def slug(name: str) -> str:
+    """A statistic's name as it stands in a link."""
+    return "_".join("".join(c if c.isalpha() else " " for c in name).split())[:30]
