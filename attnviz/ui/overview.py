@@ -66,14 +66,14 @@ def overview(asked: Asked) -> tuple[PartOfHeads, ...]:
     Raises `NotServed` as `served` does. Each layer is kept, and so little is lost when the
     visitor leaves.
     """
-    reading = served(asked)
+    reading = served(asked, None)
     todo = [(part, layer) for part in reading.parts for layer in reading.calls(part)]
     place, start = st.empty(), time.monotonic()
     done = {}
     for at, (part, layer) in enumerate(todo):
         if time.monotonic() - start > PATIENCE:
             place.progress(at / len(todo), f"Layer {layer}, {PART_NAMES[part]}")
-        done[part, layer] = _layer(asked, part, layer)
+        done[part, layer] = _layer(asked, part, layer, reading)
     place.empty()
     return tuple(_part(reading, part, done) for part in reading.parts)
 
@@ -96,13 +96,12 @@ class _Layer:
 
 
 @st.cache_resource(max_entries=256, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
-def _layer(asked: Asked, part: str, layer: int) -> _Layer:
+def _layer(asked: Asked, part: str, layer: int, _reading: Reading) -> _Layer:
     from attnviz.thumbnails import side_for, thumbnails
 
-    reading = served(asked)
-    call = reading.calls(part)[layer]
-    heads = sum(one.heads for one in reading.capture.calls)
-    return _Layer(thumbnails(call, side_for(heads)).numpy(), _table(reading, call))
+    call = _reading.calls(part)[layer]
+    heads = sum(one.heads for one in _reading.capture.calls)
+    return _Layer(thumbnails(call, side_for(heads)).numpy(), _table(_reading, call))
 
 
 def _table(reading: Reading, call: AttentionCall) -> pd.DataFrame:
