@@ -4,6 +4,7 @@
 |---|---|---|
 | found_heads | a head | layer, head, kind, score; each kind's text, even, offset, repeats, spread |
 | heads_of_kind | a head, the best first | layer, head, and what that kind scores |
+| ranking | a key, the largest number first | key, token, and the number of one query |
 """
 
 from __future__ import annotations
@@ -79,3 +80,12 @@ def heads_of_kind(found: pd.DataFrame, kind: str) -> pd.DataFrame:
     table[STANDS_OUT] = found["kind"]
     by = [name for name in (ON_TEXT, ON_REPEATS) if name in table]
     return table.sort_values(by, ascending=False, kind="stable", ignore_index=True)
+
+
+def ranking(row: pd.Series, keys: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """The keys that one query sees, from the largest number to the least."""
+    table = pd.DataFrame(
+        {"key": keys["position"].to_numpy(), "token": keys["token"].to_numpy(), quantity: [*row]}
+    )
+    seen = table[table[quantity].notna()]
+    return seen.sort_values(quantity, ascending=False, kind="stable", ignore_index=True)

@@ -31,9 +31,9 @@ def finder(asked: Asked, reading: Reading, part: str, on_open: Callable[[int, in
     found = _found(asked, reading, part)
     kind = _kind(found, part)
     table = heads_of_kind(found.table, kind.name)
-    for sentence in sentences.best(found, kind, table):
+    told = [*sentences.best(found, kind, table), sentences.on_repeats(found, kind, table)]
+    for sentence in filter(None, told):
         st.markdown(look.plain(sentence))
-    st.markdown(look.plain(sentences.on_repeats(found, kind, table)))
     st.caption(look.plain(f"{sentences.compared(found, kind, table)} {sentences.OPEN}"))
     # A row is chosen in one table: of another text it would be another head.
     _heads(table, f"finder_heads_{part}_{kind.name}_{hash(asked.key)}", on_open)
