@@ -22,6 +22,7 @@ class Mosaic {
     this.heads = []; // of all parts
     this.parts = [];
     this.pointed = null;
+    this.byKeys = false; // whether the keys point, which is told to a screen reader
     this.choosing = new Choosing(() => this.show());
     this.observer = new ResizeObserver(() => this.arrange());
     this.observer.observe(root.querySelector(".reading")); // which keeps its height
@@ -49,6 +50,7 @@ class Mosaic {
     if (before?.cells === data.cells) {
       this.arrange();
     } else {
+      this.cells = null; // what is on screen stays until the new ones are there
       this.unpack(data);
     }
     this.choosing.receive(data, tell);
@@ -102,14 +104,15 @@ class Mosaic {
   }
 
   pressed(event, at) {
-    if (!isPlain(event) || !(event.key in MOVES || event.key === "Enter" || event.key === " ")) {
+    const meant = event.key in MOVES || event.key === "Enter" || event.key === " ";
+    if (!meant || !isPlain(event) || !this.parts[at].layout) {
       return;
     }
     event.preventDefault();
     event.stopPropagation(); // at the edge too: arrow keys may turn something of the page
     const here = this.standsAt(at);
     if (event.key in MOVES) {
-      this.point(beside(this.parts[at].layout.slots, here, MOVES[event.key]) ?? here);
+      this.point(beside(this.parts[at].layout.slots, here, MOVES[event.key]) ?? here, true);
       this.reveal(at);
     } else {
       this.open(here);
@@ -124,13 +127,14 @@ class Mosaic {
 
   reveal(at) {
     const { scroll, layout } = this.parts[at];
-    const slot = layout.slots.find(({ head }) => head === this.pointed);
+    const slot = layout.slots.find(holding(this.pointed));
     const [from, to] = [slot.left - layout.left, slot.left + layout.wide + EDGE];
     scroll.scrollLeft = Math.max(Math.min(scroll.scrollLeft, from), to - scroll.clientWidth);
   }
 
-  point(head) {
+  point(head, byKeys = false) {
     this.pointed = head;
+    this.byKeys = byKeys;
     this.show();
   }
 
@@ -239,18 +243,19 @@ class Mosaic {
     const read = this.pointed ?? chosen;
     const said = read ? this.read(read) : "";
     this.root.querySelector(".reading").textContent = said || "\u00a0";
-    const opened = read === chosen && said ? ", open" : "";
-    this.root.querySelector("#told").textContent = said + opened;
+    if (!this.pointed || this.byKeys) {
+      const open = read && read.index === chosen?.index ? ", open" : "";
+      this.root.querySelector("#told").textContent = said + open;
+    }
   }
 
-  read({ part, layer, head, kvHead, at, index }) {
+  read({ part, layer, head, kvHead, index }) {
     const { names, which, values } = this.data.readings;
-    const { title } = this.data.parts[at];
     const place = `layer ${layer}, head ${head}`;
     const value = values[index] === null ? [] : [`${names[which[index]]} ${values[index]}`];
     const family = kvHead === null ? [] : [`kv_head ${kvHead}`];
     const where = this.data.parts.length > 1 ? `${part}, ${place}` : place;
-    return [title && where, ...family, ...value].join(" · ");
+    return [where, ...family, ...value].join(" · ");
   }
 }
 
@@ -363,9 +368,14 @@ function inOrder(part, heads, { left, width, wide }, { gap }) {
   return { slots, wide, high, left, width: width - EDGE, height, sign };
 }
 
+/** Whether a slot is that of a head; heads are made anew with each message from Python. */
+function holding({ index }) {
+  return ({ head }) => head.index === index;
+}
+
 /** The nearest head in a direction: in the next row that has any, the one above or below. */
 function beside(slots, head, [down, across]) {
-  const here = slots.find((slot) => slot.head === head);
+  const here = slots.find(holding(head));
   if (across) {
     const place = slots.indexOf(here) + across;
     return slots[place]?.head;
@@ -376,7 +386,7 @@ function beside(slots, head, [down, across]) {
 }
 
 function placeFrame(frame, layout, head) {
-  const slot = head && layout?.slots.find((one) => one.head.index === head.index);
+  const slot = head && layout?.slots.find(holding(head));
   frame.hidden = !slot;
   if (slot) {
     frame.style.left = `${slot.left}px`;

@@ -276,6 +276,28 @@ def test_keys_move_and_enter_opens(visitor: Visitor) -> None:
     )
 
 
+def test_keys_go_on_from_where_they_were_after_python_has_run(visitor: Visitor) -> None:
+    page = opened(visitor)
+    page.locator(".plot").focus()
+    for key in ("ArrowRight", "Enter", "ArrowDown", "Enter", "ArrowRight"):
+        page.keyboard.press(key)
+        page.wait_for_timeout(200)
+    expect_python_holds(page, "decoder", 2, 3)
+    expect(reading(page)).to_contain_text("layer 2, head 4")
+    expect(page.locator(".plot .pointed")).to_be_visible()
+
+
+def test_keys_in_an_order_follow_it(visitor: Visitor) -> None:
+    page = opened(visitor, order=OWN)
+    (of,) = mosaic_page.parts(mosaic_page.USUAL)
+    order = of.table.iloc[mosaic.ranked(of, OWN)]
+    places = list(zip(order["layer"], order["head"], strict=True))
+    page.locator(".plot").focus()
+    page.keyboard.press("ArrowRight")
+    layer, head = places[places.index((1, 2)) + 1]
+    expect(reading(page)).to_contain_text(f"layer {layer}, head {head} ")
+
+
 def test_keys_reach_every_part(visitor: Visitor) -> None:
     page = opened(visitor, two=1)
     page.locator(".plot").nth(1).focus()
