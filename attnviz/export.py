@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     Drawing = alt.Chart | alt.LayerChart | alt.FacetChart | alt.HConcatChart | alt.VConcatChart
 
-CSV_TOKENS = 1000  # of an axis; a million numbers are 10 MB of text
+CSV_TOKENS = 1000  # of an axis; a million numbers are 13 MB of text
 INK, PAPER = "#1A1A1A", "white"
 WIDTH = 640  # px of a chart that fills the width it gets
 WINDOW = "[2000, 1200]"  # px: a window in which nothing is made smaller

