@@ -12,7 +12,7 @@ from attnviz.models import catalogue
 from attnviz.ui import heads, look, readings, sentences
 from attnviz.ui import selection as selected
 from attnviz.ui.drawings import DRAWINGS
-from attnviz.ui.examples import EXAMPLES, OPENING, Example, example_of, hint
+from attnviz.ui.examples import EXAMPLES, OPENING, example_of, hint
 from attnviz.ui.fields import held, keep, key_of, new_key
 from attnviz.ui.heads import Head
 from attnviz.ui.readings import MAX_TOKENS, Asked, Reading
@@ -283,7 +283,7 @@ def hide_first(head: Head) -> None:
 
 def query(head: Head, place: DeltaGenerator) -> int:
     """Which query's row is looked at, by its position."""
-    opening = opening_query(head, example_of(selected.current().text))
+    opening = opening_query(head.queries, head.picture is not None and not head.cross)
     return _token("query", "Query: the token that looks", head.queries, opening, place)
 
 
@@ -306,14 +306,14 @@ def _token(name: str, label: str, tokens: pd.DataFrame, opening: int, place: Del
     return position
 
 
-def opening_query(head: Head, example: Example | None) -> int:
+def opening_query(tokens: pd.DataFrame, of_a_picture: bool = False) -> int:
     """The last token that says the example's word, else the last that is not special.
 
-    Before a picture it is its first token: [CLS], where there is one, gathers what is seen.
+    Of a picture it is its first token: [CLS], where there is one, gathers what is seen.
     """
-    tokens = head.queries
-    if head.picture is not None and not head.cross:
+    if of_a_picture:
         return int(tokens.index[0])
+    example = example_of(selected.current().text)
     word = example.word.lower() if example else None
     spoken = [p for p, label in tokens["token"].items() if label.strip("␣").lower() == word]
     ordinary = list(tokens.index[~tokens["special"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -10,9 +11,10 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.ui import look, sentences, views
 from attnviz.ui import selection as selected
+from attnviz.ui.controls import opening_query
 from attnviz.ui.fields import held, keep, key_of, new_key
-from attnviz.ui.readings import Asked
-from attnviz.ui.views import CELLS, How
+from attnviz.ui.readings import Asked, NotServed
+from attnviz.ui.views import CELLS, How, Place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,18 +49,18 @@ NEAREST = 10  # tokens in view at least
 LISTED = 1000  # tokens; of more, a position is typed
 
 
-def how(reading: Reading, part: str, place: DeltaGenerator) -> How:
+def how(reading: Reading, part: str) -> How:
     """Which numbers are shown, over which heads and tokens."""
-    left, right = place.columns(2)
+    left, right = st.columns(2)
     over = _choice("over", "Of", _overs(reading, part), left)
     only = {"weights": WEIGHED["weights"]} if over != "head" else WEIGHED
     weighed = _choice("weighed", "What is weighed", only, right)
-    left, right = place.columns(2)
+    left, right = st.columns(2)
     without = _choice("without", "Leave out", WITHOUT, left)
     pairing = "all"
     if _two_texts(reading, part):
         pairing = _choice("pairing", "From and to", PAIRINGS, right)
-    words = weighed in ("weights", "norms") and _toggle("words", "Whole words", place)
+    words = weighed in ("weights", "norms") and _toggle("words", "Whole words")
     chosen: Any = (weighed, over, without, words, pairing)
     return How(*chosen)
 
@@ -88,18 +90,18 @@ def _choice(name: str, label: str, options: Mapping[str, str], place: DeltaGener
     return chosen
 
 
-def _toggle(name: str, label: str, place: DeltaGenerator) -> bool:
+def _toggle(name: str, label: str) -> bool:
     keep(name, bool(getattr(selected.current(), name)))
-    chosen = place.toggle(label, key=name)
+    chosen = st.toggle(label, key=name)
     selected.change(**{name: int(chosen)})
     return chosen
 
 
-def form(place: DeltaGenerator) -> str:
+def form() -> str:
     """In which of four forms the numbers are drawn."""
     if st.session_state.get("view") not in VIEWS:
         st.session_state["view"] = selected.current().view
-    chosen = place.segmented_control(
+    chosen = st.segmented_control(
         "Form",
         list(VIEWS),
         format_func=VIEWS.__getitem__,
@@ -107,14 +109,37 @@ def form(place: DeltaGenerator) -> str:
         label_visibility="collapsed",
         required=True,
     )
-    selected.change(view=chosen or "matrix")
+    chosen = chosen or "matrix"
+    selected.change(view=chosen)
     return chosen
 
 
 # --- tokens
 
 
-def token(
+def cell(place: Place, how: How) -> tuple[int, int]:
+    """The query and the key that are chosen, by the positions of their rows."""
+    found = views.axes(place, how)
+    left, right = st.columns(2)
+    of_a_picture = views.of_a_picture(place)
+    query = _token(
+        "query",
+        "Query: the token that looks",
+        found.queries,
+        lambda: opening_query(found.queries, of_a_picture),
+        left,
+    )
+    key = _token(
+        "key",
+        "Key: the token looked at",
+        found.keys,
+        lambda: views.opening_key(place, how, query),
+        right,
+    )
+    return query, key
+
+
+def _token(
     name: str, label: str, tokens: pd.DataFrame, opening: Callable[[], int], place: DeltaGenerator
 ) -> int:
     """A row of an axis, by the position of its first token: by a list, or typed where long."""
@@ -187,13 +212,33 @@ def take_head(part: str, layer: int, head: int) -> None:
     selected.change(part=part, layer=layer, head=head)
 
 
-def beside(reading: Reading, part: str, open_head: tuple[int, int]) -> list[tuple[int, int]]:
-    """Heads of the same part that stand beside the one that is open, as (layer, head)."""
+def places(place: Place, reading: Reading) -> list[Place]:
+    """The head that is open, those that are wanted beside it, and the one that is pinned."""
+    fold = look.fold("Compare", "compare", opened=bool(_compared()))
+    if not fold:
+        return [place]
+    with fold:
+        found = [place, *_beside(place, reading)]
+        _pin_buttons(place)
+        kept = pinned()
+        try:
+            return [*found, *([views.checked(kept)] if kept else [])]
+        except NotServed as problem:
+            st.error(look.plain(str(problem)))
+            return found
+
+
+def _compared() -> str:
+    now = selected.current()
+    return now.beside or now.pin
+
+
+def _beside(place: Place, reading: Reading) -> list[Place]:
     names = {
-        f"{layer}.{head}": (layer, head)
-        for layer, call in reading.calls(part).items()
+        f"{layer}.{head}": replace(place, layer=layer, head=head)
+        for layer, call in reading.calls(place.part).items()
         for head in range(call.heads)
-        if (layer, head) != open_head
+        if (layer, head) != (place.layer, place.head)
     }
     asked_for = st.session_state.get("beside_heads", selected.current().beside.split())
     st.session_state["beside_heads"] = [name for name in asked_for if name in names][:BESIDE]
@@ -208,7 +253,7 @@ def beside(reading: Reading, part: str, open_head: tuple[int, int]) -> list[tupl
     return [names[name] for name in chosen]
 
 
-def pinned() -> tuple[Asked, str, int, int] | None:
+def pinned() -> Place | None:
     """The head that stays on screen while others are chosen, of its own model and text."""
     now = selected.current()
     if not now.pin:
@@ -217,19 +262,20 @@ def pinned() -> tuple[Asked, str, int, int] | None:
     asked = st.session_state.get("pinned")
     if asked is None:
         asked = Asked(now.pin_model or now.model, now.pin_text or now.text)
-    return asked, part, int(layer), int(head)
+    return Place(asked, part, int(layer), int(head))
 
 
-def pin(asked: Asked, part: str, layer: int, head: int) -> None:
+def _pin_buttons(place: Place) -> None:
     """Buttons that keep this head on screen, and let a kept one go."""
     now = selected.current()
     with st.container(horizontal=True, gap="xsmall", key="pins"):
-        st.button("Pin this head", key="pin this", on_click=_pin, args=(asked, part, layer, head))
+        st.button("Pin this head", key="pin this", on_click=_pin, args=(place,))
         if now.pin:
             st.button("Let the pinned head go", key="unpin", on_click=_unpin)
 
 
-def _pin(asked: Asked, part: str, layer: int, head: int) -> None:
+def _pin(place: Place) -> None:
+    asked, part, layer, head = place.asked, place.part, place.layer, place.head
     st.session_state["pinned"] = asked
     selected.change(pin=f"{part}.{layer}.{head}", pin_model=asked.model, pin_text=asked.text)
 

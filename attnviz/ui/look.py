@@ -69,6 +69,12 @@ def panel(kind: Literal["real", "synthetic"], name: str) -> Iterator[None]:
         yield
 
 
+def fold(title: str, name: str, opened: bool = False) -> DeltaGenerator | None:
+    """A part of the page that is worked out only while it is open: None while it is not."""
+    place = st.expander(title, expanded=opened, on_change="rerun", key=f"fold_{name}")
+    return place if place.open else None
+
+
 def sides(left: int = 1, right: int = 1, name: str = "") -> Sequence[DeltaGenerator]:
     """Two columns as wide as these shares, one above the other where the window is narrow.
 
@@ -104,12 +110,12 @@ def numbers(title: str, table: pd.DataFrame, key: str, remark: str = "") -> None
     """The numbers of a chart as a table that can be read aloud and downloaded."""
     fold = st.expander(title, on_change="rerun", key=f"numbers_{key}")
     if fold.open:
-        fold.dataframe(table, hide_index=True, width="stretch", column_config=_columns(table))
+        fold.dataframe(table, hide_index=True, width="stretch", column_config=columns(table))
         if remark:
             fold.caption(remark)
 
 
-def _columns(table: pd.DataFrame) -> dict[str, ColumnConfig]:
+def columns(table: pd.DataFrame) -> dict[str, ColumnConfig]:
     """Columns as wide as their names and three digits, those that name a row kept in view."""
     names = table.columns[:2] if len(table.columns) > 3 else ()
     return {

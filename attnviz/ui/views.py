@@ -60,6 +60,21 @@ class How:
 
 
 @dataclass(frozen=True)
+class Place:
+    """A head of a model on a text."""
+
+    asked: Asked
+    part: str
+    layer: int
+    head: int
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What tells it from others, and from the same head of a model saved anew."""
+        return (*self.asked.key, self.part, self.layer, self.head)
+
+
+@dataclass(frozen=True)
 class Axes:
     """All rows and columns there are: position of their first token, `last`, word, special."""
 
@@ -72,10 +87,12 @@ class View:
     """A picture's numbers: cells by the position of their first tokens, NaN where hidden.
 
     `downsampled` is True where a cell is the largest of several; `windowed` where there is more
-    than what is in view. `query` and `key` are those of the chosen cell.
+    than what is in view. `heads` is how many the layer has. `query` and `key` are those of the
+    chosen cell.
     """
 
     head: WhichHead
+    heads: int
     how: How
     cross: bool
     numbers: pd.DataFrame
@@ -100,43 +117,42 @@ class _Numbers:
         return len(self.queries), len(self.keys)
 
 
-def axes(asked: Asked, part: str, layer: int, head: int, how: How) -> Axes:
+def axes(place: Place, how: How) -> Axes:
     """The tokens, words or sentences that look and that are looked at."""
-    reading = served(asked, None)
-    call, numbers = reading.calls(part)[layer], _numbers(asked, part, layer, head, how)
+    reading = served(place.asked, None)
+    call, numbers = reading.calls(place.part)[place.layer], _numbers(place, how)
     return Axes(
         _axis(reading.queries(call), numbers.queries), _axis(reading.keys(call), numbers.keys)
     )
 
 
-def view(
-    asked: Asked, part: str, layer: int, head: int, how: How, zoom: int, query: int, key: int
-) -> View:
+def view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
     """What a picture of the head shows.
 
     `zoom` is how many rows and columns about the chosen cell are in view, 0 for all. Raises
     `NotServed`.
     """
-    reading = served(asked, None)
-    call, numbers = reading.calls(part)[layer], _numbers(asked, part, layer, head, how)
-    all_axes = axes(asked, part, layer, head, how)
+    reading = served(place.asked, None)
+    call, numbers = reading.calls(place.part)[place.layer], _numbers(place, how)
+    all_axes = axes(place, how)
     at = (_row(all_axes.queries, query), _row(all_axes.keys, key))
     windowed = 0 < zoom < max(numbers.size)
     if windowed or max(numbers.size) <= CELLS:
         rows, columns = (
-            _about(place, zoom, size) if windowed else slice(0, size)
-            for place, size in zip(at, numbers.size, strict=True)
+            _about(row, zoom, size) if windowed else slice(0, size)
+            for row, size in zip(at, numbers.size, strict=True)
         )
         values, steps = numbers.part(rows, columns), (1, 1)
     else:
         rows, columns = (slice(0, size) for size in numbers.size)
-        blocks = _blocks(asked, part, layer, head, how)
+        blocks = _blocks(place, how)
         values = blocks.values
         steps = (len(blocks.queries[0]), len(blocks.keys[0]))
     queries = _in_blocks(all_axes.queries.iloc[rows], steps[0])
     keys = _in_blocks(all_axes.keys.iloc[columns], steps[1])
     return View(
-        head=heads.which(reading, part, layer, head),
+        head=heads.which(reading, place.part, place.layer, place.head),
+        heads=call.heads,
         how=how,
         cross=call.kind == "cross",
         numbers=_frame(values, queries, keys),
@@ -149,28 +165,46 @@ def view(
     )
 
 
-def row(asked: Asked, part: str, layer: int, head: int, how: How, query: int) -> pd.Series:
+def of_a_picture(place: Place) -> bool:
+    """Whether the tokens that look are parts of a picture."""
+    reading = served(place.asked, None)
+    call = reading.calls(place.part)[place.layer]
+    return reading.inputs.picture is not None and call.kind == "self" and call.tower != "text"
+
+
+def checked(place: Place) -> Place:
+    """The same; raises `NotServed` where the model, the text or the head cannot be shown."""
+    reading = served(place.asked, None)
+    call = reading.calls(place.part).get(place.layer) if place.part in reading.parts else None
+    if call is None or place.head >= call.heads:
+        raise NotServed(
+            f"There is no layer {place.layer}, head {place.head} ({place.part}) in the model whose "
+            "head was pinned. Let it go, or pin another."
+        )
+    return place
+
+
+def row(place: Place, how: How, query: int) -> pd.Series:
     """One query's numbers by the position of each key, NaN where hidden."""
     import pandas as pd
 
-    found = axes(asked, part, layer, head, how)
+    found = axes(place, how)
     at = _row(found.queries, query)
-    values = _numbers(asked, part, layer, head, how).part(slice(at, at + 1), slice(None))[0]
+    values = _numbers(place, how).part(slice(at, at + 1), slice(None))[0]
     return pd.Series(values.numpy(), index=found.keys.index)
 
 
-def opening_key(asked: Asked, part: str, layer: int, head: int, how: How, query: int) -> int:
+def opening_key(place: Place, how: How, query: int) -> int:
     """The key with the largest number in a query's row; the first where it has none."""
-    found = row(asked, part, layer, head, how, query)
+    found = row(place, how, query)
     return int(found.index[0] if found.isna().all() else found.abs().idxmax())
 
 
-def strongest(asked: Asked, view: View, query: int, key: int) -> tuple[int, int]:
+def strongest(place: Place, view: View, query: int, key: int) -> tuple[int, int]:
     """The cell that a cell of a downsampled picture stands for; others stand for themselves."""
     if not view.downsampled:
         return query, key
-    where = view.head.part, view.head.layer, view.head.head
-    numbers, found = _numbers(asked, *where, view.how), axes(asked, *where, view.how)
+    numbers, found = _numbers(place, view.how), axes(place, view.how)
     spans = []
     for tokens, position, all_tokens in (
         (view.queries, query, found.queries),
@@ -196,12 +230,12 @@ def holding(tokens: pd.DataFrame, position: int) -> int | None:
 # --- numbers
 
 
-def _numbers(asked: Asked, part: str, layer: int, head: int, how: How) -> _Numbers:
+def _numbers(place: Place, how: How) -> _Numbers:
     from attnviz.windows import runs
 
-    call = served(asked, None).calls(part)[layer]
+    call = served(place.asked, None).calls(place.part)[place.layer]
     if max(call.n) <= WHOLE:
-        whole = _whole(asked, part, layer, head, how)
+        whole = _whole(place, how)
         return _Numbers(
             lambda rows, columns: whole.values[rows, columns], whole.queries, whole.keys
         )
@@ -211,19 +245,19 @@ def _numbers(asked: Asked, part: str, layer: int, head: int, how: How) -> _Numbe
             "together are shown, token by token. Choose “this head” and all tokens, or a shorter "
             "text."
         )
-    of_rows = _of_rows(asked, part, layer, head, how)
+    of_rows = _of_rows(place, how)
     return _Numbers(of_rows, *(runs(tokens) for tokens in call.n))
 
 
-@st.cache_resource(max_entries=12, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
-def _whole(asked: Asked, part: str, layer: int, head: int, how: How) -> Blocks:
+@st.cache_resource(max_entries=12, show_spinner=False, hash_funcs={Place: lambda place: place.key})
+def _whole(place: Place, how: How) -> Blocks:
     """All numbers of a head, with the tokens that its rows and columns stand for."""
     from attnviz import folding
 
-    reading = served(asked, None)
-    call = reading.calls(part)[layer]
+    reading = served(place.asked, None)
+    call = reading.calls(place.part)[place.layer]
     tokens = (reading.queries(call), reading.keys(call))
-    blocks = folding.of_tokens(_of_rows(asked, part, layer, head, how)(slice(None), slice(None)))
+    blocks = folding.of_tokens(_of_rows(place, how)(slice(None), slice(None)))
     if how.without != "nothing":
         left_out = [_left_out(of, how.without) for of in tokens]
         rows = () if call.kind == "cross" else left_out[0]
@@ -237,41 +271,39 @@ def _whole(asked: Asked, part: str, layer: int, head: int, how: How) -> Blocks:
     return blocks
 
 
-@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
-def _blocks(asked: Asked, part: str, layer: int, head: int, how: How) -> Blocks:
+@st.cache_resource(max_entries=24, show_spinner=False, hash_funcs={Place: lambda place: place.key})
+def _blocks(place: Place, how: How) -> Blocks:
     """All of a head in as many cells as a picture has."""
     from attnviz.windows import by_largest
 
-    numbers = _numbers(asked, part, layer, head, how)
+    numbers = _numbers(place, how)
     return by_largest(lambda rows: numbers.part(rows, slice(None)), numbers.size, CELLS)
 
 
-def _of_rows(
-    asked: Asked, part: str, layer: int, head: int, how: How
-) -> Callable[[slice, slice], Tensor]:
+def _of_rows(place: Place, how: How) -> Callable[[slice, slice], Tensor]:
     """A function that works out some rows and columns of the model's own tokens."""
     from attnviz import pooling, weighing
     from attnviz.windows import window
 
-    reading = served(asked, None)
-    calls = reading.calls(part)
-    call = calls[layer]
+    reading = served(place.asked, None)
+    calls = reading.calls(place.part)
+    call = calls[place.layer]
     over, _, of = how.over.partition("_")
     pooled: pooling.How = "mean" if over == "mean" else "maximum"
     if how.over == "rollout":
-        whole = _rollout(reading, part)
+        whole = _rollout(reading, place.part)
         return lambda rows, columns: whole[rows, columns]
     if of == "layers":
         return lambda rows, columns: _told(pooling.over_layers, calls, pooled, rows, columns)
     if of == "heads":
         return lambda rows, columns: pooling.over_heads(call, pooled, rows, columns)
     if how.weighed == "norms":
-        wiring = _wiring(asked, part, layer, call)
-        return lambda rows, columns: weighing.weighed(call, wiring, head, rows, columns)
+        wiring = _wiring(place, call)
+        return lambda rows, columns: weighing.weighed(call, wiring, place.head, rows, columns)
     if how.weighed in ("scores", "logits") and call.query is None:
         raise NotServed("This model offers its weights only, no queries and keys as such.")
     what = how.weighed
-    return lambda rows, columns: window(call, head, rows, columns, what)
+    return lambda rows, columns: window(call, place.head, rows, columns, what)
 
 
 def _rollout(reading: Reading, part: str) -> Tensor:
@@ -280,7 +312,7 @@ def _rollout(reading: Reading, part: str) -> Tensor:
     return _told(pooling.rollout, reading.calls(part), reading.unread(part))
 
 
-def _wiring(asked: Asked, part: str, layer: int, call: AttentionCall) -> Wiring:
+def _wiring(place: Place, call: AttentionCall) -> Wiring:
     from attnviz import weighing
 
     if max(call.n) > FOLLOWED:
@@ -288,7 +320,7 @@ def _wiring(asked: Asked, part: str, layer: int, call: AttentionCall) -> Wiring:
             f"Lengths of values are worked out for texts of at most {FOLLOWED} tokens, since the "
             "model runs once more for them. Choose bare weights, or a shorter text."
         )
-    wiring = cells.wiring(asked, part, layer)
+    wiring = cells.wiring(place.asked, place.part, place.layer)
     if told := weighing.refusal(wiring):
         raise NotServed(f"{told} Choose bare weights.")
     return wiring

@@ -1,0 +1,235 @@
+"""The figures of the page of heads: which heads and how go in, drawings come out on screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from attnviz import head_frames as frames
+from attnviz.ui import downloads, heads, look, overview, sentences, views
+from attnviz.ui import head_controls as controls
+from attnviz.ui import view_sentences as told
+from attnviz.ui.cell_picker import cell_picker
+from attnviz.ui.controls import take_cell
+from attnviz.ui.lines import token_lines
+from attnviz.ui.mosaic import mosaic
+from attnviz.ui.reading_order import reading_order
+from attnviz.ui.readings import MAX_TOKENS, Reading, served
+from attnviz.ui.views import How, Place, View
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnviz.ui.look import Drawing
+
+LINED = 120  # tokens of a long text that have lines
+RANKED = 500  # keys of a ranking
+ONE_SIDE, SMALL_SIDE = 560, 400  # px of a picture alone, and of several
+SIDE_BY_SIDE = 2  # pictures in a row
+
+
+def is_short(reading: Reading) -> bool:
+    """Whether all heads are worked out in a moment."""
+    return all(max(call.n) <= MAX_TOKENS for call in reading.capture.calls)
+
+
+def size(place: Place, how: How) -> tuple[int, int]:
+    """How many rows and columns there are in all."""
+    found = views.axes(place, how)
+    return len(found.queries), len(found.keys)
+
+
+def all_heads(place: Place, title: str) -> None:
+    """Every head of the model as one picture; a click opens one."""
+    parts = overview.overview(place.asked)
+    colour, order = controls.colour_and_order(overview.statistics(parts))
+    mosaic(
+        parts,
+        (place.part, place.layer, place.head),
+        label=f"All heads of {title}",
+        key="mosaic",
+        on_choose=controls.take_head,
+        colour=colour,
+        order=order,
+    )
+
+
+def drawing(form: str, places: Sequence[Place], how: How, query: int, key: int, zoom: int) -> View:
+    """The heads in the form that is chosen; the first is the one that is open."""
+    shown = [_view(place, how, zoom, query, key) for place in places]
+    FORMS[form](shown, places, query, key)
+    return shown[0]
+
+
+def _view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
+    return views.view(place, how, zoom, query, key)
+
+
+def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+    """Pictures on the same scale of colours, side by side."""
+    top = max(float(view.numbers.abs().max().max()) for view in shown)
+    side = ONE_SIDE if len(shown) == 1 else SMALL_SIDE
+    for view, place, column in zip(shown, places, _columns(len(shown)), strict=True):
+        with column:
+            if len(shown) > 1:
+                st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
+            cell_picker(
+                view.numbers,
+                view.queries,
+                view.keys,
+                (view.query, view.key),
+                label=f"{told.QUANTITIES[view.how.weighed]} of {told.place(view)}",
+                key=f"matrix_{shown.index(view)}",
+                on_change=partial(_take, place, view),
+                cross=view.cross,
+                side=side,
+                quantity=told.QUANTITIES[view.how.weighed],
+                hidden="hidden, or nothing left",
+                downsampled=view.downsampled,
+                top=top or None,
+            )
+
+
+def _take(place: Place, view: View, query: int, key: int) -> None:
+    take_cell(*views.strongest(place, view, query, key))
+
+
+def _columns(count: int) -> list:
+    wide = min(count, SIDE_BY_SIDE)
+    return [column for _ in range(0, count, wide) for column in st.columns(wide)][:count]
+
+
+def _name(view: View, place: Place, first: Place) -> str:
+    """Which head it is, and of which model and text where that differs from the first."""
+    name = told.place(view)
+    if place.asked.model != first.asked.model:
+        name = f"{view.head.title}, {name}"
+    if place.asked.text != first.asked.text:
+        text = place.asked.text
+        name = f"{name}, on “{text[:40]}{'…' if len(text) > 40 else ''}”"
+    return name
+
+
+def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+    """Heads on the same tokens in one drawing, others below it."""
+    groups: dict[str, list[tuple[str, View]]] = {}
+    for view, place in zip(shown, places, strict=True):
+        near = view
+        if view.downsampled or max(view.numbers.shape) > LINED:
+            size = len(view.queries), len(view.keys)
+            near = _view(place, view.how, LINED, query, key)
+            st.caption(told.window_of_lines(LINED, max(size[0], size[1], *near.head.n)))
+        words = repr([near.queries["token"].tolist(), near.keys["token"].tolist()])
+        groups.setdefault(words, []).append((_name(near, place, places[0]), near))
+    for at, group in enumerate(groups.values()):
+        view = group[0][1]
+        token_lines(
+            [(name, one.numbers) for name, one in group],
+            view.queries,
+            view.keys,
+            view.query,
+            chosen_key=view.key,
+            label=", ".join(name for name, _ in group),
+            key=f"lines_{at}",
+            on_choose=controls.take_token,
+            cross=view.cross,
+        )
+
+
+def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+    """The text in reading order, shaded by what the chosen token looks at."""
+    for at, (view, place) in enumerate(zip(shown, places, strict=True)):
+        if len(shown) > 1:
+            st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
+        row, found = _row(view, place, query)
+        reading_order(
+            row,
+            found.keys,
+            None if view.cross else view.query,
+            label=f"Text shaded by {told.QUANTITIES[view.how.weighed]}, {told.place(view)}",
+            key=f"text_{at}",
+            on_choose=partial(controls.take_token, "key" if view.cross else "query"),
+        )
+
+
+def _rankings(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+    """The keys that a token looks at, most first, as tables."""
+    for view, place, column in zip(shown, places, _columns(len(shown)), strict=True):
+        if len(shown) > 1:
+            column.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
+        table = _ranking(view, place, query)
+        column.dataframe(table, hide_index=True, width="stretch", column_config=look.columns(table))
+
+
+def _ranking(view: View, place: Place, query: int) -> pd.DataFrame:
+    """One row, with the terms of each logit where they are the model's own tokens."""
+    row, found = _row(view, place, query)
+    if view.how.own and max(view.head.n) <= MAX_TOKENS:
+        whole = heads.head(place.asked, place.part, place.layer, place.head)
+        return heads.row(place.asked, whole, view.query)
+    return frames.ranking(row, found.keys, told.QUANTITIES[view.how.weighed]).head(RANKED)
+
+
+def _row(view: View, place: Place, query: int) -> tuple[pd.Series, views.Axes]:
+    return views.row(place, view.how, query), views.axes(place, view.how)
+
+
+FORMS = {"matrix": _matrices, "lines": _lines, "text": _texts, "ranking": _rankings}
+
+
+# --- what is said of them, and what can be taken home
+
+
+def caption(view: View) -> None:
+    """The line under a drawing."""
+    st.caption(look.plain(sentences.caption(view.head, told.made(view.how, view.heads))))
+
+
+def said(place: Place, view: View, query: int) -> None:
+    """Where the chosen token looks, and what was made of the weights."""
+    row, found = _row(view, place, query)
+    st.subheader(look.plain(told.headline(view.how, query, row, found)))
+    for sentence in told.about(view.how):
+        st.markdown(look.plain(sentence))
+    st.caption(told.REMARK)
+
+
+def take_home(form: str, places: Sequence[Place], view: View, query: int) -> None:
+    """The drawing as files, the numbers of the open head, and its queries, keys and values."""
+    from attnviz import export
+
+    place = places[0]
+    reading = served(place.asked, None)
+    call = reading.calls(place.part)[place.layer]
+    made = told.made(view.how, view.heads) or "weights"
+    shown = export.head_shown(reading, call, place.head, made)
+    items = downloads.figure(shown, lambda: _charts(form, places, view, query))
+    items += downloads.numbers(shown, lambda: (view.numbers, view.queries, view.keys))
+    if call.query is not None:
+        items += downloads.vectors(shown, lambda: call, place.head)
+    downloads.downloads(items, "head_downloads")
+
+
+def _charts(form: str, places: Sequence[Place], view: View, query: int) -> list[Drawing]:
+    """The drawing of the open head, and of those beside it on the same tokens, as charts."""
+    from attnviz.charts import lines, matrix, ranking
+
+    quantity = told.QUANTITIES[view.how.weighed]
+    if form == "matrix":
+        picture = matrix.weight_picture(
+            view.numbers, view.queries, view.keys, view.query, cross=view.cross
+        )
+        top = float(view.numbers.abs().max().max())
+        signed = bool((view.numbers < 0).any().any())
+        return [picture, matrix.weight_scale(top, quantity, signed)]
+    if form == "lines":
+        near = _view(places[0], view.how, min(LINED, max(view.numbers.shape)), query, view.key)
+        name = told.place(near)
+        return [
+            lines.token_lines([(name, near.numbers)], near.queries, near.keys, cross=near.cross)
+        ]
+    row, found = _row(view, places[0], query)
+    return [ranking.ranking(frames.ranking(row, found.keys, quantity), quantity)]

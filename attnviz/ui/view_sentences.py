@@ -1,0 +1,142 @@
+"""What the page of heads says about the numbers on it, made from those numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from attnviz.ui import sentences
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnviz.ui.views import Axes, How, View
+
+QUANTITIES = {
+    "weights": "weight",
+    "norms": "‖weight · value · W_O‖",
+    "scores": "score q·k",
+    "logits": "logit",
+}
+WEIGHED = {
+    "norms": (
+        "Weight times the length of what the key's value brings through W_O (Kobayashi et al. "
+        "2020): a large weight on a short vector moves little. Rows sum to no 1."
+    ),
+    "scores": "q·k before the model's scale, its mask and all that it adds; blue is below zero.",
+    "logits": (
+        "What enters the softmax, with the model's scale and all that it adds: a difference of 1 "
+        "within a row is a factor of 2.72 between two weights."
+    ),
+}
+WITHOUT = {
+    "first": "The first token is left out and each row divided by what is left.",
+    "special": "Special tokens are left out and each row divided by what is left.",
+}
+WORDS = (
+    "Pieces of a word are one: the weights on a key's pieces are added, those of a query's pieces "
+    "averaged."
+)
+NORMS_OF_WORDS = (
+    "Pieces of a word are one: the lengths of a key's pieces are added, which is at least the "
+    "length of their sum, and those of a query's pieces averaged."
+)
+PAIRING = "Only the part from {} text to {} is shown; a row sums to its share, not to 1."
+TEXTS = {"A": "the first", "B": "the second"}
+REMARK = (
+    "Attention weights are not an explanation: they say where a head looks, not what the model's "
+    "answer rests on (Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
+)
+
+
+def headline(how: How, query: int, row: pd.Series, axes: Axes) -> str:
+    """Where the chosen query looks most, or with what it has the largest number."""
+    looking = sentences.word(axes.queries, query)
+    if row.isna().all() or (row.fillna(0) == 0).all():
+        return f"{looking} looks at nothing here"
+    key = int(row.idxmax())
+    most, named = float(row[key]), sentences.word(axes.keys, key)
+    if how.weighed != "weights":
+        quantity = QUANTITIES[how.weighed]
+        return f"{looking} has its largest {quantity} with {named}: {number(most)}"
+    if how.over == "rollout":
+        return f"{looking} is mixed most of all from {named}: {sentences.weight(most)} of it"
+    return f"{looking} looks most at {named}: {sentences.weight(most)} of its attention"
+
+
+def number(value: float) -> str:
+    """A signed number to three digits."""
+    return f"{value:,.3g}".replace("-", "−")
+
+
+def about(how: How) -> list[str]:
+    """What was made of the head's own weights, and what that hides."""
+    from attnviz.pooling import HIDES
+
+    told = [WEIGHED.get(how.weighed, "")]
+    if how.over != "head":
+        told += _pooled(how, HIDES)
+    without = WITHOUT.get(how.without, "")
+    if how.weighed != "weights":
+        without = without.replace(" and each row divided by what is left", "")
+    told.append(without)
+    if how.words:
+        told.append(NORMS_OF_WORDS if how.weighed == "norms" else WORDS)
+    if how.pairing != "all":
+        told.append(PAIRING.format(*(TEXTS[letter] for letter in how.pairing)))
+    return [sentence for sentence in told if sentence]
+
+
+def _pooled(how: How, hides: dict[str, str]) -> list[str]:
+    if how.over == "rollout":
+        return [hides["rollout"]]
+    kind, _, of = how.over.partition("_")
+    told = [hides["mean" if kind == "mean" else "maximum"]]
+    return [*told, hides["layers"]] if of == "layers" else told
+
+
+def made(how: How, heads: int) -> str:
+    """The same in the few words of a caption, "" for the head's own weights."""
+    over = {
+        "mean_heads": f"mean over {heads} heads",
+        "max_heads": f"maximum over {heads} heads",
+        "mean_layers": "mean over all layers",
+        "max_layers": "maximum over all layers",
+        "rollout": "attention rollout",
+    }
+    parts = [
+        "" if how.weighed == "weights" else QUANTITIES[how.weighed],
+        over.get(how.over, ""),
+        {"first": "without the first token", "special": "without special tokens"}.get(
+            how.without, ""
+        ),
+        "whole words" if how.words else "",
+        "" if how.pairing == "all" else f"{how.pairing[0]} → {how.pairing[1]}",
+    ]
+    return " · ".join(filter(None, parts))
+
+
+def sampled(view: View, size: tuple[int, int]) -> str:
+    """How much of a large matrix is in the picture, "" if all of it is."""
+    rows, columns = len(view.queries), len(view.keys)
+    if view.downsampled:
+        return (
+            f"{size[0]:,} × {size[1]:,} numbers in {rows} × {columns} cells: each is the largest "
+            "of its block. Zoom in to see each number; a click takes the largest of its block."
+        )
+    if view.windowed:
+        return f"A window of {rows} × {columns} of the {size[0]:,} × {size[1]:,} numbers."
+    return ""
+
+
+def place(view: View) -> str:
+    """Which head, as a heading over one of several."""
+    part = "" if view.head.only_part else f", {view.head.part}"
+    return f"layer {view.head.layer}, head {view.head.head}{part}"
+
+
+def window_of_lines(shown: int, most: int) -> str:
+    """That not all tokens have a line."""
+    return (
+        f"Lines are drawn for the {shown} tokens about the chosen ones, of {most:,}: a browser "
+        "would be slow with more."
+    )
