@@ -176,6 +176,7 @@ class Lines {
       token.append(element("position", positions[place]), element("word", word));
       token.setAttribute("role", "option");
       token.setAttribute("aria-label", `${positions[place]} ${word}`);
+      token.tabIndex = -1;
       token.dataset.axis = axis;
       token.dataset.place = place;
       return token;
@@ -226,7 +227,7 @@ class Lines {
       head.values.forEach((value, cell) => {
         const strength = Math.abs(value) / this.data.top;
         if (strength >= FAINTEST) {
-          const path = paths[Math.min(SHADES, Math.ceil(strength * SHADES))];
+          const path = paths[Math.ceil(Math.min(1, strength) * SHADES)];
           this.trace(path, at, Math.floor(cell / columns), cell % columns);
         }
       });
@@ -242,7 +243,7 @@ class Lines {
   }
 
   stroke(pen, head, path, strength) {
-    pen.globalAlpha = strength;
+    pen.globalAlpha = Math.min(1, strength); // a rounded weight may lie above the largest
     pen.strokeStyle = head.colour;
     pen.lineWidth = this.data.look.line * (this.heads.length > 1 ? 0.7 : 0.8);
     pen.setLineDash(strength < DASHED_FROM ? [] : head.dash);
@@ -275,12 +276,12 @@ class Lines {
       for (const place of Object.values(this.marked?.[axis] ?? {})) {
         tokens[place]?.classList.remove("chosen", "pointed");
         tokens[place]?.setAttribute("aria-selected", "false");
-        tokens[place]?.setAttribute("tabindex", "-1");
+        tokens[place]?.setAttribute("tabindex", -1);
       }
       tokens[now.chosen]?.classList.add("chosen");
       tokens[now.chosen]?.setAttribute("aria-selected", "true");
       tokens[now.pointed]?.classList.add("pointed");
-      tokens[now.stop]?.setAttribute("tabindex", "0");
+      tokens[now.stop]?.setAttribute("tabindex", 0);
       this.marked = { ...this.marked, [axis]: now };
     }
   }

@@ -171,7 +171,7 @@ class ReadingOrder {
 
   shade({ levels, top_written: top }) {
     const row = decoded(levels);
-    const strengths = row.map((value) => Math.abs(value) / Math.max(levels.high, 1e-30));
+    const strengths = row.map((value) => Math.min(1, Math.abs(value) / levels.high));
     const order = [...strengths.keys()].filter((place) => strengths[place] > 0.001);
     order.sort((one, other) => strengths[other] - strengths[one]);
     const strongest = new Set(order.slice(0, WRITTEN_MOST));
