@@ -89,22 +89,17 @@ def matrix(
     default. Raises `ValueError` where there is no such head or query, or more than 512 tokens.
     """
     shown = _head(reading, layer, head, part)
-    rows, columns = (_within(tokens, count) for count in shown.call.n)
-    longest = max(len(rows), len(columns))
+    queries, keys = _within(shown, tokens)
+    longest = max(len(queries), len(keys))
     if longest > MOST_TOKENS:
         raise ValueError(
             f"A picture of {longest:,} tokens is too large; draw up to {MOST_TOKENS} of them, "
             f"such as tokens=slice(0, {MOST_TOKENS})."
         )
-    chosen = rows[-1] if query is None else _query(query, rows)
-    weights = _weights(shown, rows, columns).fillna(0.0)
-    picture = matrices.weight_picture(
-        weights,
-        shown.queries.iloc[rows.start : rows.stop],
-        shown.keys.iloc[columns.start : columns.stop],
-        chosen,
-        cross=shown.call.kind == "cross",
-    )
+    chosen = queries.index[-1] if query is None else _query(query, queries)
+    weights = _weights(shown, queries, keys).fillna(0.0)
+    cross = shown.call.kind == "cross"
+    picture = matrices.weight_picture(weights, queries, keys, int(chosen), cross=cross)
     top = float(weights.to_numpy().max())
     return _on_paper(picture, f"{shown.about.caption} · colours from 0 to {top:.3g}")
 
@@ -117,17 +112,12 @@ def lines(
     Raises `ValueError` where there is no such head, or too many tokens for lines.
     """
     shown = _head(reading, layer, head, part)
-    rows, columns = (_within(tokens, count) for count in shown.call.n)
-    queries = shown.queries.iloc[rows.start : rows.stop]
-    keys = shown.keys.iloc[columns.start : columns.stop]
+    queries, keys = _within(shown, tokens)
     if told := line_charts.too_many(queries, keys):
         raise ValueError(told)
-    drawn = line_charts.token_lines(
-        [(shown.about.place, _weights(shown, rows, columns))],
-        queries,
-        keys,
-        cross=shown.call.kind == "cross",
-    )
+    head_lines = [(shown.about.place, _weights(shown, queries, keys))]
+    cross = shown.call.kind == "cross"
+    drawn = line_charts.token_lines(head_lines, queries, keys, cross=cross)
     return _on_paper(drawn, shown.about.caption)
 
 
@@ -139,8 +129,8 @@ def ranking(
     Raises `ValueError` where there is no such head or query.
     """
     shown = _head(reading, layer, head, part)
-    place = _query(query, range(shown.call.n[0]))
-    row = _weights(shown, range(place, place + 1), range(shown.call.n[1])).iloc[0]
+    place = _query(query, shown.queries)
+    row = _weights(shown, shown.queries.loc[[place]], shown.keys).iloc[0]
     keys = shown.keys.rename(columns={"position": "key"})
     token = shown.queries["token"][place]
     drawn = rankings.ranking(keys.assign(weight=row.to_numpy()))
@@ -271,27 +261,27 @@ def _listed(names: Iterable[object]) -> str:
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
 
 
-def _query(query: int, queries: range) -> int:
-    if query not in queries:
-        first, last = queries[0], queries[-1]
+def _query(query: int, queries: pd.DataFrame) -> int:
+    if query not in queries.index:
+        first, last = queries.index[0], queries.index[-1]
         raise ValueError(f"There is no query {query}; positions go from {first} to {last}.")
     return query
 
 
-def _within(tokens: slice, count: int) -> range:
-    """The positions of a slice among so many tokens, next to each other."""
-    places = range(*slice(tokens.start, tokens.stop).indices(count))
-    if not places:
+def _within(shown: _Head, tokens: slice) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The queries and keys of a slice, next to each other."""
+    place = slice(tokens.start, tokens.stop)
+    queries, keys = shown.queries.iloc[place], shown.keys.iloc[place]
+    if queries.empty or keys.empty:
         raise ValueError(f"There are no tokens from {tokens.start} to {tokens.stop}.")
-    return places
+    return queries, keys
 
 
-def _weights(shown: _Head, queries: range, keys: range) -> pd.DataFrame:
-    """A `weight_matrix` by position, NaN where a key is hidden."""
-    rows, columns = (slice(places.start, places.stop) for places in (queries, keys))
+def _weights(shown: _Head, queries: pd.DataFrame, keys: pd.DataFrame) -> pd.DataFrame:
+    """The `weight_matrix` of tokens next to each other, NaN where a key is hidden."""
+    rows, columns = (slice(int(axis.index[0]), int(axis.index[-1]) + 1) for axis in (queries, keys))
     matrix = frames.weight_matrix(window(shown.call, shown.head, rows, columns, "weights"))
-    matrix.index += queries.start
-    matrix.columns += keys.start
+    matrix.index, matrix.columns = matrix.index + rows.start, matrix.columns + columns.start
     return matrix
 
 
