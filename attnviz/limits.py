@@ -34,6 +34,7 @@ SQUARES_PER_SECOND = 3e8  # cells of a mask that are looked through
 EAGER_COPIES = 3  # of a layer's weights at once: logits, softmax, and what goes between
 EAGER_SECONDS = 12e-10  # a weight that is written to memory and read again, some times over
 
+INNER_WIDTHS = ("intermediate_size", "n_inner", "d_ff", "ffn_dim", "encoder_ffn_dim")
 SHARES = {  # how much of a text to cut, and its name
     0.1: "about a tenth",
     0.25: "about a quarter",
@@ -188,10 +189,7 @@ def shape_of(model: PreTrainedModel) -> Shape:
         kv_heads=_number(config, "num_key_value_heads") or heads,
         d_k=_number(config, "head_dim", "d_kv") or d_model // heads,
         d_model=d_model,
-        d_inner=_number(
-            config, "intermediate_size", "n_inner", "d_ff", "ffn_dim", "encoder_ffn_dim"
-        )
-        or 4 * d_model,
+        d_inner=_number(config, *INNER_WIDTHS) or 4 * d_model,
         vocabulary=_vocabulary(model),
         products=_products(model, config),
         bytes_per_number=model.dtype.itemsize,
@@ -212,8 +210,17 @@ def _text_config(model: PreTrainedModel) -> Any:
 
 def _number(config: Any, *names: str) -> int | None:
     """The first positive number under one of these names."""
-    found = (getattr(config, name, None) for name in names)
+    found = (_stated(config, name) for name in names)
     return next((number for number in found if isinstance(number, int) and number > 0), None)
+
+
+def _stated(config: Any, name: str) -> Any:
+    """An entry of a configuration; its largest number where layers differ in it."""
+    try:
+        return getattr(config, name, None)
+    except Exception:  # transformers' own kind of error, for what has no one value
+        layers = (getattr(layer, name, None) for layer in config.per_layer_config)
+        return max((number for number in layers if isinstance(number, int)), default=None)
 
 
 def _vocabulary(model: PreTrainedModel) -> int:

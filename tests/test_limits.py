@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 import tiny
@@ -117,6 +118,25 @@ def test_weights_of_all_heads_at_once_cost_more():
     sdpa, eager = (shape_of(tiny_models.build("gpt2", name)) for name in ("sdpa", "eager"))
     assert eager.cost(4096, SPEED).memory > 3 * sdpa.cost(4096, SPEED).memory
     assert eager.cost(4096, SPEED).seconds > sdpa.cost(4096, SPEED).seconds
+
+
+@pytest.mark.parametrize("family", [*tiny_models.FAMILIES, *tiny_models.REFUSED])
+def test_any_model_has_a_cost_that_grows(family):
+    model = tiny_models.build(family, "eager")
+    short, long = cost(model, 1000), cost(model, 2000)
+    assert 0 < short.memory < long.memory
+    assert 0 < short.seconds < long.seconds
+
+
+def test_the_largest_number_counts_where_layers_differ():
+    class Differing:
+        per_layer_config = (SimpleNamespace(heads=3), SimpleNamespace(heads=7), SimpleNamespace())
+
+        @property
+        def heads(self):
+            raise RuntimeError("it may vary across layers")
+
+    assert limits._number(Differing(), "unknown", "heads") == 7
 
 
 # --- refusals
