@@ -21,11 +21,13 @@ from attnviz.ui.drawings import DRAWINGS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from torch import Tensor
 
     from attnviz.inputs import Inputs, Needs
     from attnviz.models import LoadedModel
 
 MAX_TOKENS = 512  # what the page draws; a model may take fewer
+BEGINNING = 63  # tokens of a longer text on which recording is tried
 MAX_LONG = 2  # readings of longer texts that are kept: hundreds of megabytes each
 MAX_PATCHES = 2500  # of a picture: its matrix is not drawn, a row of it is
 
@@ -129,15 +131,21 @@ def _loaded(name: str, version: str) -> LoadedModel:
 def _difference(name: str, version: str, _inputs: Inputs) -> float:
     """By how much recording changes a model's output: found once, on what it first reads.
 
-    Of a long text its beginning is enough, which costs little beside the reading itself.
+    Of a long text its beginning and its end mark are enough, or this would take longer than the
+    reading itself.
     """
     from attnviz.capture import recording_difference
 
-    beginning = {
-        name: tensor if tensor.is_floating_point() else tensor[:, :MAX_TOKENS]
-        for name, tensor in _inputs.tensors.items()
-    }
-    return recording_difference(loaded(name).model, beginning)
+    return recording_difference(
+        loaded(name).model, {name: _cut(tensor) for name, tensor in _inputs.tensors.items()}
+    )
+
+
+def _cut(tensor: Tensor) -> Tensor:
+    """A long text's first tokens and its last; any other input as it is."""
+    if tensor.is_floating_point() or tensor.shape[1] <= MAX_TOKENS:
+        return tensor
+    return tensor[:, [*range(BEGINNING), -1]]
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})

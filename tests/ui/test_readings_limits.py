@@ -99,14 +99,18 @@ def test_recording_is_compared_on_the_beginning_of_a_long_text(monkeypatch, tmp_
     noted = []
 
     def noting(model, inputs):
-        noted.append({name: tuple(tensor.shape) for name, tensor in inputs.items()})
+        noted.append(inputs)
         return 0.0
 
     monkeypatch.setattr("attnviz.capture.recording_difference", noting)
     path = str(tiny.save(tmp_path))
-    assert served(Asked(path, "the cat " * 400), None).recording_difference == 0
+    reading = served(Asked(path, "the cat " * 400 + "the end"), None)
     served(Asked(path, "the dog " * 400), None)
-    assert noted == [{"input_ids": (1, 512), "attention_mask": (1, 512)}]
+    (cut,) = noted
+    whole = reading.inputs.tensors["input_ids"][0].tolist()
+    assert cut["input_ids"].tolist() == [[*whole[:63], whole[-1]]]
+    assert cut["attention_mask"].shape == (1, 64)
+    assert reading.recording_difference == 0
 
 
 # --- pairs
