@@ -179,10 +179,8 @@ def svg(charts: Sequence[Drawing], caption: str) -> str:
     """Charts, one below the other, with their caption, as an SVG file."""
     import vl_convert
 
-    drawn = (vl_convert.vegalite_to_svg(on_paper(chart)) for chart in charts)
-    return _figure(
-        [_with_own_names(picture, place) for place, picture in enumerate(drawn)], caption
-    )
+    # Its clips and gradients are numbered on from one chart to the next.
+    return _figure([vl_convert.vegalite_to_svg(on_paper(chart)) for chart in charts], caption)
 
 
 def png(charts: Sequence[Drawing], caption: str) -> bytes:
@@ -301,11 +299,6 @@ def _without_page(spec: Any) -> Any:
     if not isinstance(spec, str):
         return spec
     return INK if spec == theme.WORDS else spec.replace("windowSize()", WINDOW)
-
-
-def _with_own_names(picture: str, place: int) -> str:
-    """An SVG whose clips and gradients are called otherwise than those of its neighbours."""
-    return re.sub(r'(\bid="|url\(#)', rf"\g<1>chart{place}_", picture)
 
 
 def _figure(pictures: Sequence[str], caption: str) -> str:
