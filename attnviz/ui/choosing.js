@@ -98,6 +98,12 @@ function isPlain({ altKey, ctrlKey, metaKey, shiftKey }) {
   return !(altKey || ctrlKey || metaKey || shiftKey);
 }
 
+/** The token of a component that has the focus. */
+function focusedToken(root) {
+  const token = root.getRootNode().activeElement?.closest(".token");
+  return root.contains(token) ? token : null;
+}
+
 /** An element with words in it; words are never HTML. */
 function element(className, words = "") {
   const made = document.createElement("span");

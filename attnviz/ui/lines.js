@@ -48,11 +48,15 @@ class Lines {
   // --- what Python sends
 
   receive(data, tell) {
-    if (JSON.stringify(data) !== this.received) {
-      this.received = JSON.stringify(data);
-      this.data = data;
+    const received = JSON.stringify(data);
+    if (received !== this.received) {
+      const others = data.of !== this.data?.of;
+      Object.assign(this, { received, data });
       this.heads = data.heads.map((head) => ({ ...head, values: decoded(head.levels) }));
       this.dress();
+      if (others) {
+        this.fill();
+      }
     }
     this.arrange();
     this.choosing.receive(data, tell);
@@ -90,8 +94,8 @@ class Lines {
   }
 
   focused() {
-    const token = this.root.getRootNode().activeElement?.closest?.(".token");
-    return token && token.matches(":focus-visible") ? named(token) : null;
+    const token = focusedToken(this.root);
+    return token?.matches(":focus-visible") ? named(token) : null;
   }
 
   point(token) {
@@ -157,11 +161,9 @@ class Lines {
     root.style.setProperty("--small-font", `${look.small_font}px`);
     root.style.setProperty("--title-size", `${look.title_size}px`);
     root.style.setProperty("--real", look.real);
-    this.pointed = null;
-    this.seen = undefined;
     for (const axis of ["query", "key"]) {
       this.part(`.titles .${axis}`).textContent = data[axis].title;
-      this.fill(axis);
+      this.columns[axis].setAttribute("aria-label", `${data[axis].title}. ${data.label}`);
     }
     const several = this.heads.length > 1;
     this.part(".legend").hidden = !several;
@@ -169,9 +171,17 @@ class Lines {
     this.part(".scale").textContent = `strongest line: ${data.top_written}`;
   }
 
-  fill(axis) {
+  /** The tokens stay, and with them focus and scroll, where only the heads are others. */
+  fill() {
+    this.columns.query.replaceChildren(...this.tokensOf("query"));
+    this.columns.key.replaceChildren(...this.tokensOf("key"));
+    this.pointed = null;
+    this.seen = undefined;
+  }
+
+  tokensOf(axis) {
     const { words, positions, special } = this.data[axis];
-    const tokens = words.map((word, place) => {
+    return words.map((word, place) => {
       const token = element(special[place] ? "token special" : "token");
       token.append(element("position", positions[place]), element("word", word));
       token.setAttribute("role", "option");
@@ -181,9 +191,6 @@ class Lines {
       token.dataset.place = place;
       return token;
     });
-    const column = this.columns[axis];
-    column.setAttribute("aria-label", `${this.data[axis].title}. ${this.data.label}`);
-    column.replaceChildren(...tokens);
   }
 
   // --- what depends on the room
@@ -264,7 +271,8 @@ class Lines {
     this.mark(chosen, this.pointed);
     this.drawOwn(token);
     this.part(".reading").textContent = token ? this.said(token) : "";
-    this.part(".told").textContent = token ? this.spoken(token) : "";
+    const heard = this.focused() ?? resting; // not each token that the pointer passes
+    this.part(".told").textContent = heard ? this.spoken(heard) : "";
   }
 
   mark(chosen, pointed) {
@@ -288,7 +296,7 @@ class Lines {
 
   /** Where Tab comes to in a column: the token that has the focus, the chosen one, or the first. */
   stopOf(axis, chosen) {
-    const focused = this.root.getRootNode().activeElement?.closest?.(".token");
+    const focused = focusedToken(this.root);
     return focused?.dataset.axis === axis ? Number(focused.dataset.place) : (chosen[axis] ?? 0);
   }
 

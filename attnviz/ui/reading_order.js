@@ -130,7 +130,7 @@ class ReadingOrder {
   }
 
   focusedPlace() {
-    return this.tokens.indexOf(this.root.getRootNode().activeElement);
+    return this.tokens.indexOf(focusedToken(this.root));
   }
 
   choose(place) {
@@ -143,7 +143,7 @@ class ReadingOrder {
   /** The number of the token pointed at stands below it, as those of the strongest always do. */
   point(target) {
     const token = target?.closest?.(".token") ?? null;
-    const place = this.tokens.indexOf(token ?? this.root.getRootNode().activeElement);
+    const place = this.tokens.indexOf(token ?? focusedToken(this.root));
     this.part(".token.pointed")?.classList.remove("pointed");
     this.tokens[place]?.classList.add("pointed");
   }
@@ -169,7 +169,7 @@ class ReadingOrder {
     this.bringIntoView(place);
   }
 
-  shade({ levels, top_written: top }) {
+  shade({ levels, top_written: top, quantity }) {
     const row = decoded(levels);
     const strengths = row.map((value) => Math.min(1, Math.abs(value) / levels.high));
     const order = [...strengths.keys()].filter((place) => strengths[place] > 0.001);
@@ -179,7 +179,7 @@ class ReadingOrder {
     this.tokens.forEach((token, place) => {
       const hidden = Number.isNaN(row[place]);
       const { words, positions } = this.data.tokens;
-      const told = hidden ? "hidden by the mask" : `weight ${written(row[place])}`;
+      const told = hidden ? "hidden by the mask" : `${quantity} ${written(row[place])}`;
       token.setAttribute("aria-label", `${positions[place]} ${words[place]}, ${told}`);
       token.classList.toggle("masked", hidden);
       token.classList.toggle("strong", strongest.has(place));
@@ -187,6 +187,7 @@ class ReadingOrder {
       paint(token.firstChild, hidden ? 0 : strengths[place], colours);
     });
     this.part(".top").textContent = top;
+    this.part(".low").textContent = `${quantity} 0`;
     this.part(".masked").hidden = !row.some(Number.isNaN);
   }
 

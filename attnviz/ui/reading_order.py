@@ -32,7 +32,7 @@ HTML = """
   <div class="text" role="listbox" aria-multiselectable="false"></div>
   <div class="scale" aria-hidden="true">
     <span class="ends"
-      ><span class="low">weight 0</span><span class="ramp"></span><span class="top"></span></span>
+      ><span class="low"></span><span class="ramp"></span><span class="top"></span></span>
     <span class="looks"><span class="swatch outlined"></span>the token that looks</span>
     <span class="masked"><span class="swatch dotted"></span>hidden by the mask</span>
   </div>
@@ -54,6 +54,7 @@ def reading_order(
     label: str,
     key: str,
     on_choose: Callable[[int], None],
+    quantity: str = "weight",
 ) -> None:
     """Shade the `keys` by the weights of one query's row, which are in their order.
 
@@ -77,17 +78,18 @@ def reading_order(
     names = {"picker": key, "of": choosing.digest(keys), "part": _part(shown)}
     weights = levels(row.to_numpy(dtype=np.float64)[None, shown])
     choice = {
-        "chosen": query,
+        "chosen": None if query is None else int(query),
         "answered": choosing.answered(st.session_state.get(key)),
         "levels": weights,
         "top_written": f"{weights['high']:.3g}",
+        "quantity": quantity,
     }
     text = {
         "label": f"{label}: {HOW_TO}",
         "tokens": _tokens(keys.iloc[shown], shown),
         "look": {
             "real": theme.REAL,
-            "font_size": theme.TITLE_SIZE,
+            "font_size": theme.TEXT_SIZE,
             "small_font": theme.SMALLEST_FONT + 1,
         },
     }

@@ -55,9 +55,10 @@ def page() -> None:
         frames.token_axis(words(count, bool(asked["right"])), [at == 0 for at in range(count)])
         for count in size[:2]
     )
+    first = int(st.toggle("Another head"))
     heads = [
         (f"layer 5, head {head}", pd.DataFrame(weights(*size, head)))
-        for head in range(asked["heads"])
+        for head in range(first, first + asked["heads"])
     ]
     st.session_state.setdefault("query", None if asked["chosen"] < 0 else asked["chosen"])
     chosen = st.session_state["query"]

@@ -253,6 +253,20 @@ def test_the_lines_follow_python(visitor: Visitor) -> None:
     expect(token(page, "query", 1)).not_to_be_in_viewport()
 
 
+def test_another_head_leaves_the_tokens_where_they_are(visitor: Visitor) -> None:
+    page = opened(visitor, queries=97, keys=97, chosen=-1)
+    scroll = page.locator(".scroll")
+    scroll.evaluate("scroll => { scroll.scrollTop = 500; }")
+    strongest = page.locator(".scale").inner_text()
+    page.get_by_test_id("stCheckbox").filter(has_text="Another head").click()
+    expect(page.locator(".scale")).not_to_have_text(strongest)
+    assert scroll.evaluate("scroll => scroll.scrollTop") == 500
+    top = lines_page.weights(97, 97, head=1).max()
+    expect(page.locator(".scale")).to_have_text(f"strongest line: {top:.3g}")
+    token(page, "query", 30).hover()
+    expect_numbers(page, "key", lines_page.weights(97, 97, head=1)[30])
+
+
 def test_quick_choices_while_python_is_busy_never_move_back(visitor: Visitor) -> None:
     page = opened(visitor, busy=400)
     page.locator(".scroll").evaluate(
