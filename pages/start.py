@@ -34,7 +34,9 @@ def real_head() -> Head | None:
         if told := sentences.against_the_column(shown, query):
             st.markdown(look.plain(told))
     figures.head_picture(shown, query)
-    st.page_link("pages/one_cell.py", label="Work out one cell of this head")
+    with st.container(horizontal=True):
+        st.page_link("pages/one_cell.py", label="Work out one cell of this head")
+        st.page_link("pages/heads.py", label="See all heads")
     with st.container():
         controls.hide_first(whole)
         for told in sentences.about(shown, query):

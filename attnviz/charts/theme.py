@@ -24,6 +24,7 @@ HEAD_DASHES = ((1, 0), (8, 4), (2, 3), (10, 3, 2, 3), (14, 5))
 
 FONT_SIZE = 14
 TITLE_SIZE = 16
+TEXT_SIZE = 20  # of a text that is read on a projector
 LINE_WIDTH = 2.5
 
 STACKED_BELOW = 1100  # px of the window; there the two sides stand one above the other

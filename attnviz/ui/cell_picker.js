@@ -1,3 +1,4 @@
+const GROUND = "--st-background-color";
 const PAUSE = 120; // ms between a choice and the next that is told, and after the last of several
 const CHOICE_CAME = "attnviz-choice";
 const SLANTED_FROM = 20; // px of a column that leave room for a label at 45 degrees
@@ -214,22 +215,23 @@ class Picker {
 
   draw() {
     const { cells, data, shape } = this;
+    const high = data.top;
+    const low = data.levels.low < 0 ? -high : 0;
     const screen = [this.room.pixels["plot-height"], this.room.pixels["plot-width"]];
     const dots = screen.map((length, axis) => {
       return Math.min(shape[axis], Math.max(1, Math.floor(length * devicePixelRatio)));
     });
-    const drawn = String([data.levels.cells, data.top, data.palette, dots]);
+    const ground = low < 0 ? colourOf(getComputedStyle(this.root).getPropertyValue(GROUND)) : null;
+    const drawn = String([data.levels.cells, data.top, data.palette, dots, ground]);
     if (drawn === this.drawn) {
       return;
     }
     this.drawn = drawn;
-    const high = data.top;
-    const low = data.levels.low < 0 ? -high : 0;
     const shades = merged(cells, shape, dots).map((cell) => {
       return Math.min(255, Math.round(((cell - low) / (high - low)) * 255));
     });
     this.part(".scale > .merged").hidden = !data.downsampled && String(dots) === String(shape);
-    paint(this.part(".plot > canvas"), dots, shades, data.palette);
+    paint(this.part(".plot > canvas"), dots, shades, data.palette, ground);
   }
 
   /** All that depends on the chosen cell. */
@@ -333,9 +335,9 @@ function merged(cells, [rows, columns], [down, across]) {
   return dots;
 }
 
-/** One pixel a shade; what is hidden stays transparent. */
-function paint(canvas, [height, width], shades, palette) {
-  const colours = palette.match(/.{8}/g).map((digits) => parseInt(digits, 16));
+/** One pixel a shade, over the ground where there is one; what is hidden stays transparent. */
+function paint(canvas, [height, width], shades, palette, ground = null) {
+  const colours = palette.match(/.{8}/g).map((digits) => over(parseInt(digits, 16), ground));
   const image = new ImageData(width, height);
   const pixels = new DataView(image.data.buffer);
   shades.forEach((shade, dot) => {
@@ -344,6 +346,26 @@ function paint(canvas, [height, width], shades, palette) {
   canvas.width = width;
   canvas.height = height;
   canvas.getContext("2d").putImageData(image, 0, 0);
+}
+
+/** A colour with its opacity as one that is opaque on the ground. */
+function over(colour, ground) {
+  if (ground === null) {
+    return colour;
+  }
+  const share = (colour & 255) / 255;
+  return ground.reduce((mixed, behind, channel) => {
+    const part = (colour >>> (24 - 8 * channel)) & 255;
+    return mixed * 256 + Math.round(share * part + (1 - share) * behind);
+  }, 0) * 256 + 255;
+}
+
+/** Red, green and blue of a colour as style sheets write it. */
+function colourOf(written) {
+  const pen = document.createElement("canvas").getContext("2d");
+  pen.fillStyle = written.trim();
+  pen.fillRect(0, 0, 1, 1);
+  return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
 }
 
 // --- how the room is shared: nothing in it depends on the chosen cell, so that nothing jumps

@@ -115,6 +115,8 @@ def _name(view: View, place: Place, first: Place) -> str:
 
 def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
     """Heads on the same tokens in one drawing, others below it."""
+    if _signed(shown[0]):
+        return
     groups: dict[str, list[tuple[str, View]]] = {}
     for view, place in zip(shown, places, strict=True):
         near = view
@@ -141,6 +143,8 @@ def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
 
 def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
     """The text in reading order, shaded by what the chosen token looks at."""
+    if _signed(shown[0]):
+        return
     for at, (view, place) in enumerate(zip(shown, places, strict=True)):
         if len(shown) > 1:
             st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
@@ -152,7 +156,16 @@ def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
             label=f"Text shaded by {told.QUANTITIES[view.how.weighed]}, {told.place(view)}",
             key=f"text_{at}",
             on_choose=partial(controls.take_token, "key" if view.cross else "query"),
+            quantity=told.QUANTITIES[view.how.weighed],
         )
+
+
+def _signed(view: View) -> bool:
+    """Tell why what may be negative has no lines and no shades, where that is so."""
+    signed = view.how.weighed in ("scores", "logits")
+    if signed:
+        st.info(told.SIGNED)
+    return signed
 
 
 def _rankings(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
@@ -160,14 +173,14 @@ def _rankings(shown: Sequence[View], places: Sequence[Place], query: int, key: i
     for view, place, column in zip(shown, places, _columns(len(shown)), strict=True):
         if len(shown) > 1:
             column.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
-        table = _ranking(view, place, query)
+        table = _ranking(view, place, query, terms=len(shown) == 1)
         column.dataframe(table, hide_index=True, width="stretch", column_config=look.columns(table))
 
 
-def _ranking(view: View, place: Place, query: int) -> pd.DataFrame:
+def _ranking(view: View, place: Place, query: int, terms: bool) -> pd.DataFrame:
     """One row, with the terms of each logit where they are the model's own tokens."""
     row, found = _row(view, place, query)
-    if view.how.own and max(view.head.n) <= MAX_TOKENS:
+    if terms and view.how.own and max(view.head.n) <= MAX_TOKENS:
         whole = heads.head(place.asked, place.part, place.layer, place.head)
         return heads.row(place.asked, whole, view.query)
     return frames.ranking(row, found.keys, told.QUANTITIES[view.how.weighed]).head(RANKED)
@@ -195,6 +208,7 @@ def said(place: Place, view: View, query: int) -> None:
     for sentence in told.about(view.how):
         st.markdown(look.plain(sentence))
     st.caption(told.REMARK)
+    st.page_link("pages/one_cell.py", label="Work out this cell, number by number")
 
 
 def take_home(form: str, places: Sequence[Place], view: View, query: int) -> None:

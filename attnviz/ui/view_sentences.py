@@ -42,6 +42,10 @@ NORMS_OF_WORDS = (
 )
 PAIRING = "Only the part from {} text to {} is shown; a row sums to its share, not to 1."
 TEXTS = {"A": "the first", "B": "the second"}
+SIGNED = (
+    "Lines and shades stand for shares, and scores and logits may be negative: see them as a "
+    "matrix or as a ranking, or choose weights."
+)
 REMARK = (
     "Attention weights are not an explanation: they say where a head looks, not what the model's "
     "answer rests on (Jain and Wallace 2019; Wiegreffe and Pinter 2019)."
