@@ -27,7 +27,7 @@ def at_a_glance(place: Place, reading: Reading) -> None:
     fold = look.fold("All heads", "overview", opened=figures.is_short(reading))
     if fold:
         with fold:
-            figures.all_heads(place, reading.title)
+            figures.all_heads(place, reading)
 
 
 def which_head(place: Place, reading: Reading) -> None:
@@ -49,7 +49,7 @@ def in_detail(place: Place, reading: Reading, right: DeltaGenerator, left: Delta
         form = fields.form()
         zoom = fields.zoom(figures.size(place, how)) if form == "matrix" else 0
         view = figures.drawing(form, places, how, query, key, zoom)
-        figures.caption(view)
+        figures.caption(place, view, form)
     with right:
         figures.said(place, view, query)
         figures.take_home(form, places, view, query)

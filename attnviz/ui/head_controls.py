@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.ui import look, sentences, views
 from attnviz.ui import selection as selected
+from attnviz.ui import view_sentences as told
 from attnviz.ui.controls import opening_query
 from attnviz.ui.fields import held, keep, key_of, new_key
 from attnviz.ui.readings import Asked, NotServed
@@ -84,7 +85,10 @@ def _two_texts(reading: Reading, part: str) -> bool:
 def _choice(name: str, label: str, options: Mapping[str, str], place: DeltaGenerator) -> str:
     """One of some words of the selection; the first where what is asked for is not offered."""
     wanted = st.session_state.get(name, getattr(selected.current(), name))
-    st.session_state[name] = wanted if wanted in options else next(iter(options))
+    usual = next(iter(options))
+    if wanted not in options and name not in st.session_state:
+        st.warning(look.plain(told.not_offered(label, wanted, options[usual])))
+    st.session_state[name] = wanted if wanted in options else usual
     chosen = place.selectbox(label, list(options), format_func=options.__getitem__, key=name)
     selected.change(**{name: chosen})
     return chosen
@@ -179,7 +183,7 @@ def zoom(size: tuple[int, int]) -> int:
     now = 0 if now >= most else now
     if most > 2 * NEAREST:
         with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key="zoom"):
-            nearer, further = max(NEAREST, min(now or most, 4 * CELLS) // 2), 2 * now
+            nearer, further = _nearer(now or most), _further(now)
             further = 0 if further >= most else further
             _zoom_button("Zoom in", nearer, disabled=now == NEAREST)
             _zoom_button("Zoom out", further, disabled=now == 0)
@@ -188,6 +192,15 @@ def zoom(size: tuple[int, int]) -> int:
             st.caption(f"{shown} tokens about the chosen cell" if now else f"{shown} tokens")
     selected.change(zoom=now)
     return now
+
+
+def _nearer(now: int) -> int:
+    """Large steps as long as cells are blocks, then small ones."""
+    return max(NEAREST, now // 4 if now > CELLS else now // 2)
+
+
+def _further(now: int) -> int:
+    return now * 4 if now * 2 > CELLS else now * 2
 
 
 def _zoom_button(label: str, zoom: int, *, disabled: bool) -> None:

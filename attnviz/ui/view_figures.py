@@ -42,18 +42,28 @@ def size(place: Place, how: How) -> tuple[int, int]:
     return len(found.queries), len(found.keys)
 
 
-def all_heads(place: Place, title: str) -> None:
+def all_heads(place: Place, reading: Reading) -> None:
     """Every head of the model as one picture; a click opens one."""
+    from attnviz import export
+    from attnviz.charts import mosaic as charts
+
     parts = overview.overview(place.asked)
     colour, order = controls.colour_and_order(overview.statistics(parts))
     mosaic(
         parts,
         (place.part, place.layer, place.head),
-        label=f"All heads of {title}",
+        label=f"All heads of {reading.title}",
         key="mosaic",
         on_choose=controls.take_head,
         colour=colour,
         order=order,
+    )
+    downloads.downloads(
+        downloads.figure(
+            export.many_shown(reading, None, "overview", colour or "patterns of weights"),
+            lambda: [charts.mosaic(parts, colour=colour, order=order)],
+        ),
+        "overview_downloads",
     )
 
 
@@ -196,8 +206,10 @@ FORMS = {"matrix": _matrices, "lines": _lines, "text": _texts, "ranking": _ranki
 # --- what is said of them, and what can be taken home
 
 
-def caption(view: View) -> None:
-    """The line under a drawing."""
+def caption(place: Place, view: View, form: str) -> None:
+    """What of a long text is drawn, and the line under every drawing."""
+    if form == "matrix" and (sampled := told.sampled(view, size(place, view.how))):
+        st.caption(sampled)
     st.caption(look.plain(sentences.caption(view.head, told.made(view.how, view.heads))))
 
 
@@ -208,7 +220,8 @@ def said(place: Place, view: View, query: int) -> None:
     for sentence in told.about(view.how):
         st.markdown(look.plain(sentence))
     st.caption(told.REMARK)
-    st.page_link("pages/one_cell.py", label="Work out this cell, number by number")
+    if max(view.head.n) <= MAX_TOKENS:
+        st.page_link("pages/one_cell.py", label="Work out this cell, number by number")
 
 
 def take_home(form: str, places: Sequence[Place], view: View, query: int) -> None:

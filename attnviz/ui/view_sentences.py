@@ -132,6 +132,14 @@ def sampled(view: View, size: tuple[int, int]) -> str:
     return ""
 
 
+def not_offered(field: str, asked_for: str, shown: str) -> str:
+    """Why a link's wish is not met."""
+    return (
+        f"“{asked_for}” cannot be had under “{field}” with this model and these fields; here is "
+        f"“{shown}”."
+    )
+
+
 def place(view: View) -> str:
     """Which head, as a heading over one of several."""
     part = "" if view.head.only_part else f", {view.head.part}"

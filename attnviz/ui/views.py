@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from attnviz.tokens import Tokens
     from attnviz.windows import Blocks
 
-CELLS = 320  # rows and columns of a picture: a browser gets at most 270 kB for them
+CELLS = 300  # rows and columns of a picture: a browser gets at most 270 kB for it
 WHOLE = 2048  # tokens; their matrix takes 16 MiB
 FOLLOWED = 512  # tokens with which a model runs once more, to follow W_O
 Found = TypeVar("Found")
@@ -137,17 +137,12 @@ def view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
     all_axes = axes(place, how)
     at = (_row(all_axes.queries, query), _row(all_axes.keys, key))
     windowed = 0 < zoom < max(numbers.size)
-    if windowed or max(numbers.size) <= CELLS:
-        rows, columns = (
-            _about(row, zoom, size) if windowed else slice(0, size)
-            for row, size in zip(at, numbers.size, strict=True)
-        )
-        values, steps = numbers.part(rows, columns), (1, 1)
-    else:
-        rows, columns = (slice(0, size) for size in numbers.size)
-        blocks = _blocks(place, how)
-        values = blocks.values
-        steps = (len(blocks.queries[0]), len(blocks.keys[0]))
+    rows, columns = (
+        _about(row, zoom, size) if windowed else slice(0, size)
+        for row, size in zip(at, numbers.size, strict=True)
+    )
+    blocks = _largest(numbers, rows, columns) if windowed else _blocks(place, how)
+    values, steps = blocks.values, (len(blocks.queries[0]), len(blocks.keys[0]))
     queries = _in_blocks(all_axes.queries.iloc[rows], steps[0])
     keys = _in_blocks(all_axes.keys.iloc[columns], steps[1])
     return View(
@@ -274,10 +269,18 @@ def _whole(place: Place, how: How) -> Blocks:
 @st.cache_resource(max_entries=24, show_spinner=False, hash_funcs={Place: lambda place: place.key})
 def _blocks(place: Place, how: How) -> Blocks:
     """All of a head in as many cells as a picture has."""
+    numbers = _numbers(place, how)
+    return _largest(numbers, *(slice(0, size) for size in numbers.size))
+
+
+def _largest(numbers: _Numbers, rows: slice, columns: slice) -> Blocks:
+    """Some rows and columns in as many cells as a picture has."""
     from attnviz.windows import by_largest
 
-    numbers = _numbers(place, how)
-    return by_largest(lambda rows: numbers.part(rows, slice(None)), numbers.size, CELLS)
+    def some(inner: slice) -> Tensor:
+        return numbers.part(slice(rows.start + inner.start, rows.start + inner.stop), columns)
+
+    return by_largest(some, (rows.stop - rows.start, columns.stop - columns.start), CELLS)
 
 
 def _of_rows(place: Place, how: How) -> Callable[[slice, slice], Tensor]:
