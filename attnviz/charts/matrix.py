@@ -25,7 +25,6 @@ from attnviz.charts.levels import decimals_of
 
 LABEL_LIMIT = 110  # px of a token's label
 DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
-PER_CELL = 3  # levels are up to 2,000
 BORROWED = 254  # the shade of what is hidden
 
 
@@ -242,11 +241,12 @@ def _reading(numbers: Float[np.ndarray, "query key"], row: int) -> list[alt.Para
         at = f"clamp(floor(invert('{axis}', pointer_{axis}[0])), 0, {count - 1})"
         return f"isNumber(pointer_{axis}[0]) ? {at} : {otherwise}"
 
-    first = f"{PER_CELL} * ({keys} * query_at + key_at)"
+    each = len(cells) // numbers.size
+    first = f"{each} * ({keys} * query_at + key_at)"
     digits = [
-        f"{36 ** (PER_CELL - 1 - at)} * indexof('{DIGITS}', substring(cells, cell + {at}, cell + "
+        f"{36 ** (each - 1 - at)} * indexof('{DIGITS}', substring(cells, cell + {at}, cell + "
         f"{at + 1}))"
-        for at in range(PER_CELL)
+        for at in range(each)
     ]
     written = f"format(level / {10**decimals} + {low}, '.{decimals}f')"
     return [
@@ -260,7 +260,9 @@ def _reading(numbers: Float[np.ndarray, "query key"], row: int) -> list[alt.Para
 
 
 def encode_cells(numbers: Float[np.ndarray, "query key"]) -> tuple[str, float, int]:
-    """Each number as a level of two base-36 digits, row after row; -- for what is NaN.
+    """Each number as a level of base-36 digits, row after row; hyphens for what is NaN.
+
+    Up to 1,000 levels take two digits, those of signed numbers, up to 2,000, three.
 
     Also returns what level 0 is, and of how many decimals a level is one.
     """
@@ -269,7 +271,7 @@ def encode_cells(numbers: Float[np.ndarray, "query key"]) -> tuple[str, float, i
     low = -ceil(reach * 10.0**decimals) if (numbers < 0).any() else 0
     levels = np.rint(np.nan_to_num(numbers) * 10.0**decimals).astype(int) - low
     digits = np.frombuffer(DIGITS.encode(), np.uint8)
-    places = 36 ** np.arange(PER_CELL - 1, -1, -1)
+    places = 36 ** np.arange(2 if low else 1, -1, -1)
     spelt = digits[levels[..., None] // places % 36]
     spelt[np.isnan(numbers)] = ord("-")
     return spelt.tobytes().decode(), low / 10.0**decimals, decimals
