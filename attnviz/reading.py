@@ -51,6 +51,10 @@ class Reading:
         """The tokens looked at in a call."""
         return self.inputs.keys(call.tower, call.kind, call.n[1])
 
+    def of_a_text(self, call: AttentionCall) -> bool:
+        """Whether queries and keys are the same words in a row: only then distances say something."""
+        return call.kind == "self" and (self.inputs.picture is None or call.tower != "vision")
+
 
 def part_of(call: AttentionCall) -> str:
     """The part that a call belongs to."""

@@ -24,6 +24,7 @@ def _imports(asked: Asked) -> list[str]:
         "from attnviz import attention",
         "from attnviz.capture import capture",
         "from attnviz.inputs import inputs_for",
+        "from attnviz.limits import most_places",
         "from attnviz.models import load",
     ]
     if asked.own_picture is not None:
@@ -35,19 +36,19 @@ def _imports(asked: Asked) -> list[str]:
 
 def _reading(asked: Asked) -> list[str]:
     """Load the model and prepare what it reads, as the page does."""
-    from attnviz.ui.readings import MAX_TOKENS
-
     given = [f"    {asked.text!r},"]
     lines = [f"model = load({asked.model!r})"]
     if asked.target:
         given.append(f"    target={asked.target!r},")
+    if asked.pair:
+        given.append(f"    pair={asked.pair!r},")
     if asked.own_picture is not None:
         lines.append("# The file of the picture that you gave to the page.")
         lines.append(f"picture = opened(Path({YOUR_PICTURE!r}).read_bytes())")
         given.append("    image=picture,")
     elif asked.picture:
         given.append(f"    image=DRAWINGS[{asked.picture!r}].draw(),")
-    given.append(f"    max_tokens=min({MAX_TOKENS}, model.card.max_tokens or {MAX_TOKENS}),")
+    given.append("    max_tokens=most_places(model.model, model.card.max_tokens),")
     return [*lines, "inputs = inputs_for(", "    model,", *given, ")"]
 
 

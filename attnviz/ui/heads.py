@@ -195,7 +195,7 @@ def _head(asked: Asked, part: str, layer: int, index: int) -> Head:
     cross, tokens = call.kind == "cross", reading.queries(call)
     later = slice(0 if cross else 1, None)
     even = visible / visible.sum(-1, keepdim=True).clamp(min=1)
-    statistics = frames.head_statistics(weights, visible, of_a_text=_of_a_text(reading, call))
+    statistics = frames.head_statistics(weights, visible, of_a_text=reading.of_a_text(call))
     score_variance, logit_variance = _variances(call, index, visible)
     return Head(
         **asdict(which(reading, part, layer, index)),
@@ -217,12 +217,6 @@ def _head(asked: Asked, part: str, layer: int, index: int) -> Head:
         sequences=len(call.value),
         **_picture(reading, call),
     )
-
-
-def _of_a_text(reading: Reading, call: AttentionCall) -> bool:
-    """Whether queries and keys are the same words in a row, so that distances mean something."""
-    of_text = reading.inputs.picture is None or call.tower != "vision"
-    return of_text and call.kind == "self"
 
 
 def _picture(reading: Reading, call: AttentionCall) -> dict:

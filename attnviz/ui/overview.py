@@ -109,7 +109,7 @@ def _table(reading: Reading, call: AttentionCall) -> pd.DataFrame:
 
     from attnviz.call_statistics import of_all_heads
 
-    found, of_a_text = of_all_heads(call), _of_a_text(reading, call)
+    found, of_a_text = of_all_heads(call), reading.of_a_text(call)
     heads = range(call.heads)
     columns: dict[str, list[float]] = {
         "layer": [call.layer] * call.heads,
@@ -121,11 +121,6 @@ def _table(reading: Reading, call: AttentionCall) -> pd.DataFrame:
         told = values is not None and (of_a_text or not statistic.of_a_text)
         columns[name] = values.tolist() if told else [float("nan")] * call.heads
     return pd.DataFrame(columns)
-
-
-def _of_a_text(reading: Reading, call: AttentionCall) -> bool:
-    """Whether queries and keys are the same words in a row, so that distances mean something."""
-    return call.kind == "self" and (reading.inputs.picture is None or call.tower != "vision")
 
 
 def _part(reading: Reading, part: str, done: dict[tuple[str, int], _Layer]) -> PartOfHeads:

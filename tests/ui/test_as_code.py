@@ -66,10 +66,15 @@ def test_any_text_is_safe():
     check(Asked("bundled", NASTY), "decoder", 1, 0, 9, 7)
 
 
+def test_a_text_longer_than_those_of_training():
+    check(Asked("bundled", "The cat sat on the mat. " * 50), "decoder", 1, 3, 300, 277)
+
+
 def test_minilm():
     if "minilm" not in {entry.name for entry in catalogue()}:
         pytest.skip("MiniLM is not installed")
     check(Asked("minilm", TEXT + "."), "encoder", 5, 11, 9, 2)
+    check(Asked("minilm", TEXT + ".", pair="It's late."), "encoder", 5, 11, 14, 2)
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
