@@ -87,6 +87,7 @@ class Shown:
     `place` is a head, "L5H11", or what is drawn of many: "overview". `part` is None where the
     model has only one. `n` is the number of queries and of keys; it and `d_k` are None where what
     is drawn has several. `weighed` names the numbers, `text_sha256` what was read, see `sha256_of`.
+    `note` says in the caption alone what part of them is in the picture.
     """
 
     model: str
@@ -96,6 +97,7 @@ class Shown:
     d_k: int | None
     text_sha256: str
     weighed: str = "weights"
+    note: str = ""
 
     @property
     def caption(self) -> str:
@@ -107,7 +109,8 @@ class Shown:
             facts.append(f"n = {queries}" if queries == keys else f"n = {queries} × {keys}")
         if self.d_k is not None:
             facts.append(f"d_k = {self.d_k}")
-        return " · ".join([*facts, self.weighed, f"text {self.text_sha256[:8]}"])
+        facts += [self.weighed, self.note, f"text {self.text_sha256[:8]}"]
+        return " · ".join(filter(None, facts))
 
     def file_name(self, ending: str) -> str:
         """A name that tells the files of different heads, texts and numbers apart."""

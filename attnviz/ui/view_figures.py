@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -232,11 +233,12 @@ def take_home(form: str, places: Sequence[Place], view: View, query: int) -> Non
     reading = served(place.asked, None)
     call = reading.calls(place.part)[place.layer]
     made = told.made(view.how, view.heads) or "weights"
-    shown = export.head_shown(reading, call, place.head, made)
-    items = downloads.figure(shown, lambda: _charts(form, places, view, query))
-    items += downloads.numbers(shown, lambda: (view.numbers, view.queries, view.keys))
+    whole = replace(export.head_shown(reading, call, place.head, made), n=size(place, view.how))
+    drawn = replace(whole, note=told.in_view(view) if form == "matrix" else f"query {query}")
+    items = downloads.figure(drawn, lambda: _charts(form, places, view, query))
+    items += downloads.numbers(whole, lambda: views.everything(place, view.how))
     if call.query is not None:
-        items += downloads.vectors(shown, lambda: call, place.head)
+        items += downloads.vectors(whole, lambda: call, place.head)
     downloads.downloads(items, "head_downloads")
 
 

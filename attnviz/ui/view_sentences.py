@@ -132,6 +132,15 @@ def sampled(view: View, size: tuple[int, int]) -> str:
     return ""
 
 
+def in_view(view: View) -> str:
+    """The same in the few words of a caption."""
+    rows, columns = len(view.queries), len(view.keys)
+    if view.downsampled:
+        return f"{rows} × {columns} cells, each the largest of its block"
+    first, last = view.queries.index[0], view.keys.index[0]
+    return f"{rows} × {columns} from query {first} and key {last} on" if view.windowed else ""
+
+
 def not_offered(field: str, asked_for: str, shown: str) -> str:
     """Why a link's wish is not met."""
     return (

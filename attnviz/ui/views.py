@@ -189,6 +189,13 @@ def row(place: Place, how: How, query: int) -> pd.Series:
     return pd.Series(values.numpy(), index=found.keys.index)
 
 
+def everything(place: Place, how: How) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """All numbers, whatever is in view, and both axes."""
+    found = axes(place, how)
+    values = _numbers(place, how).part(slice(None), slice(None))
+    return _frame(values, found.queries, found.keys), found.queries, found.keys
+
+
 def opening_key(place: Place, how: How, query: int) -> int:
     """The key with the largest number in a query's row; the first where it has none."""
     found = row(place, how, query)
