@@ -52,7 +52,7 @@ class Reading:
         return self.inputs.keys(call.tower, call.kind, call.n[1])
 
     def of_a_text(self, call: AttentionCall) -> bool:
-        """Whether queries and keys are the same words in a row: only then distances say something."""
+        """Whether queries and keys are the same words: only then distances mean something."""
         return call.kind == "self" and (self.inputs.picture is None or call.tower != "vision")
 
 

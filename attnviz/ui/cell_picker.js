@@ -1,6 +1,4 @@
 const GROUND = "--st-background-color";
-const PAUSE = 120; // ms between a choice and the next that is told, and after the last of several
-const CHOICE_CAME = "attnviz-choice";
 const SLANTED_FROM = 20; // px of a column that leave room for a label at 45 degrees
 const SLANTED_WIDTH = 420; // px; in less room the labels stand upright and leave more to the picture
 const THINNED_ROOM = 16; // px along an axis for a label where not all have room anyway
@@ -18,39 +16,13 @@ const MOVES = {
   End: ([query], [, keys]) => [query, keys - 1],
 };
 
-const pickers = new WeakMap();
-
-/** Streamlit calls this for each message from Python and each change of the theme. */
-export default function ({ parentElement, data, setStateValue }) {
-  const root = parentElement.querySelector(".picker");
-  if (pickers.get(parentElement)?.root !== root) {
-    pickers.get(parentElement)?.leave();
-    pickers.set(parentElement, new Picker(root));
-  }
-  const picker = pickers.get(parentElement);
-  picker.receive(data, setStateValue);
-  return () => {
-    picker.leave();
-    pickers.delete(parentElement);
-  };
-}
-
-class Picker {
+class Picker extends Drawing {
   constructor(root) {
-    this.root = root;
+    super(root);
     this.plot = this.part(".plot");
-    this.data = null;
-    this.chosen = null; // places, not positions: the first row and column are 0
-    this.pointed = null;
-    this.number = 0; // of the newest choice made here
-    this.waiting = false; // for Python's answer to it
-    this.timer = null;
-    this.toldAt = -Infinity;
+    this.pointed = null; // a cell by its places, not positions: the first row and column are 0
     this.listen();
-  }
-
-  part(selector) {
-    return this.root.querySelector(selector);
+    this.watchRoom();
   }
 
   listen() {
@@ -58,18 +30,6 @@ class Picker {
     this.plot.addEventListener("click", (event) => this.choose(this.cellAt(event)));
     this.plot.addEventListener("pointermove", (event) => this.pointAt(event));
     this.plot.addEventListener("pointerleave", () => this.point(null));
-    this.hearing = ({ detail }) => detail === this.data?.picker && this.hear();
-    document.addEventListener(CHOICE_CAME, this.hearing);
-    this.observer = new ResizeObserver(() => this.arrange());
-    this.observer.observe(this.part(".reading")); // which keeps its height, whatever is arranged
-    document.fonts.ready.then(() => this.arrange());
-  }
-
-  leave() {
-    clearTimeout(this.timer);
-    document.removeEventListener(CHOICE_CAME, this.hearing);
-    this.observer.disconnect();
-    this.data = null;
   }
 
   // --- what Python sends
@@ -77,47 +37,34 @@ class Picker {
   receive(data, tell) {
     const before = this.data;
     this.data = data;
-    this.tell = tell;
     this.shape = [data.queries.words.length, data.keys.words.length];
     if (before?.of !== data.of) {
-      this.forget();
+      this.pointed = null;
     }
     if (before?.levels.cells !== data.levels.cells) {
       this.cells = decoded(data.levels);
     }
     this.dress();
     this.arrange();
-    this.hear();
+    this.choosing.receive(data, tell);
   }
 
-  /** What was chosen among other tokens says nothing here. */
-  forget() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    this.waiting = false;
-    this.chosen = null;
-    this.pointed = null;
-  }
-
-  /** Take Python's cell, unless it has not heard of the newest choice made here. */
-  hear() {
-    const { of, answered, chosen } = globalThis.attnvizChoices?.get(this.data.picker) ?? {};
-    if (of !== this.data.of || (this.waiting && answered !== this.number)) {
-      return;
+  /** The places of the chosen cell; null where there is none among these tokens. */
+  get chosen() {
+    const { chosen, of } = this.choosing;
+    if (chosen === null || of !== this.data?.of) {
+      return null;
     }
-    this.waiting = false;
-    this.number = Math.max(this.number, answered);
-    const { queries, keys } = this.data;
-    const places = [queries.positions.indexOf(chosen[0]), keys.positions.indexOf(chosen[1])];
-    this.chosen = places.includes(-1) ? null : places;
-    this.show();
+    const axes = [this.data.queries, this.data.keys];
+    const places = axes.map(({ positions }, axis) => positions.indexOf(chosen[axis]));
+    return places.includes(-1) ? null : places;
   }
 
   // --- what a visitor does
 
   pressed(event) {
     const move = MOVES[event.key];
-    if (!move || event.altKey || event.ctrlKey || event.metaKey || event.shiftKey) {
+    if (!move || !isPlain(event)) {
       return;
     }
     event.preventDefault();
@@ -151,32 +98,13 @@ class Picker {
 
   choose(asked) {
     const cell = this.within(asked);
-    if (String(cell) !== String(this.chosen)) {
-      this.chosen = cell;
-      this.number += 1;
-      this.waiting = true;
-      this.tellSoon();
+    if (String(cell) === String(this.chosen)) {
+      this.show();
+      return;
     }
-    this.show();
-  }
-
-  /** A single choice is told at once; of a quick series the first, and the last after a pause. */
-  tellSoon() {
-    const quiet = this.timer === null && performance.now() - this.toldAt > PAUSE;
-    clearTimeout(this.timer);
-    this.timer = quiet ? null : setTimeout(() => this.tellNow(), PAUSE);
-    if (quiet) {
-      this.tellNow();
-    }
-  }
-
-  tellNow() {
-    this.timer = null;
-    this.toldAt = performance.now();
-    const { of, queries, keys } = this.data;
-    const query = queries.positions[this.chosen[0]];
-    const key = keys.positions[this.chosen[1]];
-    this.tell("cell", { of, query, key, number: this.number });
+    const query = this.data.queries.positions[cell[0]];
+    const key = this.data.keys.positions[cell[1]];
+    this.choosing.choose([query, key], { query, key });
   }
 
   // --- what is on screen
@@ -194,8 +122,7 @@ class Picker {
     this.part(".top").textContent = data.top_written;
     this.part(".scale .why").textContent = data.hidden;
     this.part(".scale > .hidden").hidden = !this.cells.includes(NaN);
-    const ramp = Array.from({ length: 256 }, (_, shade) => shade);
-    paint(this.part(".scale canvas"), [1, 256], ramp, data.palette);
+    paintRamp(this.part(".scale canvas"), data.palette);
   }
 
   arrange() {
@@ -221,7 +148,7 @@ class Picker {
     const dots = screen.map((length, axis) => {
       return Math.min(shape[axis], Math.max(1, Math.floor(length * devicePixelRatio)));
     });
-    const ground = low < 0 ? colourOf(getComputedStyle(this.root).getPropertyValue(GROUND)) : null;
+    const ground = low < 0 ? channels(getComputedStyle(this.root).getPropertyValue(GROUND)) : null;
     const drawn = String([data.levels.cells, data.top, data.palette, dots, ground]);
     if (drawn === this.drawn) {
       return;
@@ -335,39 +262,6 @@ function merged(cells, [rows, columns], [down, across]) {
   return dots;
 }
 
-/** One pixel a shade, over the ground where there is one; what is hidden stays transparent. */
-function paint(canvas, [height, width], shades, palette, ground = null) {
-  const colours = palette.match(/.{8}/g).map((digits) => over(parseInt(digits, 16), ground));
-  const image = new ImageData(width, height);
-  const pixels = new DataView(image.data.buffer);
-  shades.forEach((shade, dot) => {
-    pixels.setUint32(4 * dot, Number.isNaN(shade) ? 0 : colours[shade]);
-  });
-  canvas.width = width;
-  canvas.height = height;
-  canvas.getContext("2d").putImageData(image, 0, 0);
-}
-
-/** A colour with its opacity as one that is opaque on the ground. */
-function over(colour, ground) {
-  if (ground === null) {
-    return colour;
-  }
-  const share = (colour & 255) / 255;
-  return ground.reduce((mixed, behind, channel) => {
-    const part = (colour >>> (24 - 8 * channel)) & 255;
-    return mixed * 256 + Math.round(share * part + (1 - share) * behind);
-  }, 0) * 256 + 255;
-}
-
-/** Red, green and blue of a colour as style sheets write it. */
-function colourOf(written) {
-  const pen = document.createElement("canvas").getContext("2d");
-  pen.fillStyle = written.trim();
-  pen.fillRect(0, 0, 1, 1);
-  return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
-}
-
 // --- how the room is shared: nothing in it depends on the chosen cell, so that nothing jumps
 
 function roomOf(root, data) {
@@ -458,3 +352,5 @@ function lengthsIn(root, fontSize) {
   pen.font = `700 ${fontSize}px ${getComputedStyle(root).fontFamily}`;
   return (words) => words.map((word) => Math.ceil(pen.measureText(word).width) + 1);
 }
+
+export default mounted(Picker);

@@ -1,25 +1,17 @@
 """One head's numbers as a picture in which a cell is chosen by pointer, finger or arrow keys.
 
-The choice is Python's: lists and links change it too. The browser shows its own newest choice at
-once, numbers it and tells it; what Python sends says which number it has heard last, so that an
-answer to an older choice does not move the frame back.
-
-Picture and choice are two components: Streamlit sends what has not changed only once, and so a
-choice does not send the picture again.
+Picture and choice are two components, see `choosing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
-
-import streamlit as st
 
 from attnviz.charts import matrix as picture
 from attnviz.charts import theme
 from attnviz.charts.levels import levels
+from attnviz.ui import choosing
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +21,7 @@ HOW_TO = (
     "last key."
 )
 HTML = """
-<div class="picker">
+<div class="drawing picker">
   <div class="reading" aria-hidden="true">
     <span class="query"></span><span class="arrow">  →  </span><span class="key"></span
     ><span class="weight"></span>
@@ -53,24 +45,7 @@ HTML = """
   <div id="told" aria-live="polite"></div>
 </div>
 """
-# Leaves the choice where the picture's script finds it, and says that it is there.
-CHOICE = """
-export default function ({ data }) {
-  globalThis.attnvizChoices ??= new Map();
-  globalThis.attnvizChoices.set(data.picker, data);
-  document.dispatchEvent(new CustomEvent("attnviz-choice", { detail: data.picker }));
-}
-"""
-_mount_choice = st.components.v2.component("attnviz_cell_choice", js=CHOICE)
-_mount_picture = st.components.v2.component(
-    "attnviz_cell_picker",
-    html=HTML,
-    css=Path(__file__).with_suffix(".css").read_text(encoding="utf-8"),
-    js="".join(
-        Path(__file__).with_name(name).read_text(encoding="utf-8")
-        for name in ("levels.js", "cell_picker.js")
-    ),
-)
+_drawing = choosing.drawing("cell_picker", HTML)
 
 
 def cell_picker(
@@ -103,68 +78,35 @@ def cell_picker(
     largest length of the picture in pixels; it is smaller where there is less room. Cells that
     `visible` hides, or that are no number, are drawn as such, and can be chosen like others.
     """
-
-    def tell() -> None:
-        cell = told(st.session_state.get(key), queries, keys)
-        if cell is not None:
-            on_change(*cell)
-
     of_queries, of_keys = picture.axis_titles(cross)
-    choice = {
-        "picker": key,
-        "of": _digest(queries, keys),
-        "chosen": [int(position) for position in chosen],
-        "answered": answered(st.session_state.get(key)),
-    }
     data = _drawn(matrix, visible, quantity, top) | {
         "hidden": hidden,
         "downsampled": downsampled,
         "quantity": quantity,
         "queries": _axis(queries, of_queries),
         "keys": _axis(keys, of_keys),
-        "picker": key,
-        "of": choice["of"],
         "label": f"{label}: {HOW_TO}",
         "look": _look(side),
     }
-    with st.container(gap=None):
-        _mount_choice(key=f"{key}_choice", data=choice)
-        _mount_picture(key=key, data=data, on_cell_change=tell)
+    choosing.mount(
+        _drawing,
+        key,
+        of=choosing.digest(queries, keys),
+        data=data,
+        choice={"chosen": [int(position) for position in chosen]},
+        told=lambda state: told(state, queries, keys),
+        on_choose=on_change,
+    )
 
 
 def told(state: object, queries: pd.DataFrame, keys: pd.DataFrame) -> tuple[int, int] | None:
     """The cell that a browser has told of, None where that is no cell of this picture."""
-    message = _message(state)
-    query = _position(message.get("query"), queries)
-    key = _position(message.get("key"), keys)
-    if query is None or key is None or message.get("of") != _digest(queries, keys):
+    message = choosing.message(state)
+    query = choosing.position(message.get("query"), queries)
+    key = choosing.position(message.get("key"), keys)
+    if query is None or key is None or message.get("of") != choosing.digest(queries, keys):
         return None
     return query, key
-
-
-def answered(state: object) -> int:
-    """The number of the choice that was heard last; 0 before the first."""
-    number = _message(state).get("number")
-    return number if type(number) is int and 0 < number < 2**53 else 0
-
-
-def _message(state: object) -> Mapping[str, Any]:
-    """What a browser has sent, which may be anything."""
-    cell = state.get("cell") if isinstance(state, Mapping) else None
-    return cell if isinstance(cell, Mapping) else {}
-
-
-def _position(said: object, tokens: pd.DataFrame) -> int | None:
-    """What was said, if it is a token's position; True and 1.0 are none, though they equal 1."""
-    return said if type(said) is int and said in set(tokens["position"]) else None
-
-
-def _digest(queries: pd.DataFrame, keys: pd.DataFrame) -> str:
-    """A name for the tokens: a choice among others says nothing of these."""
-    columns = [
-        tokens[name].tolist() for tokens in (queries, keys) for name in ("position", "token")
-    ]
-    return f"{crc32(repr(columns).encode()):08x}"
 
 
 def _drawn(

@@ -5,12 +5,12 @@ once, numbers it and tells it; what Python sends says which number it has heard 
 answer to an older choice does not move anything back. `choosing.js` is the other side.
 
 Drawing and choice are two components: Streamlit sends what has not changed only once, and so a
-choice does not send the drawing again.
+choice does not send the drawing again. `drawing.js` and `drawing.css` are what drawings share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
@@ -31,18 +31,39 @@ export default function ({ data }) {
 mount_choice = st.components.v2.component("attnviz_choice", js=CHOICE)
 
 
-def script(name: str) -> str:
-    """The script of a component, with what it shares with others before it."""
-    here = Path(__file__)
-    shared = ("levels", "choosing")
-    return "\n".join(
-        here.with_name(f"{part}.js").read_text(encoding="utf-8") for part in (*shared, name)
-    )
+def drawing(name: str, html: str) -> Callable[..., Any]:
+    """A component for `mount`, with what it shares with others before its script and style."""
+    script = _joined("levels.js", "choosing.js", "drawing.js", f"{name}.js")
+    style = _joined("drawing.css", f"{name}.css")
+    return st.components.v2.component(f"attnviz_{name}", html=html, css=style, js=script)
 
 
-def style(name: str) -> str:
-    """The style sheet of a component."""
-    return Path(__file__).with_name(f"{name}.css").read_text(encoding="utf-8")
+def mount(
+    drawing: Callable[..., Any],
+    key: str,
+    *,
+    of: str,
+    data: Mapping[str, Any],
+    choice: Mapping[str, Any],
+    told: Callable[[object], tuple[Any, ...] | None],
+    on_choose: Callable[..., None],
+) -> None:
+    """Draw `data` and send the choice beside it; `of` names what can be chosen.
+
+    When a visitor chooses something else, `on_choose` is called, before the script runs again,
+    with what `told` makes of the state that the browser sent; not if that is None.
+    """
+    names = {"picker": key, "of": of}
+    heard = {"answered": answered(st.session_state.get(key))}
+
+    def tell() -> None:
+        chosen = told(st.session_state.get(key))
+        if chosen is not None:
+            on_choose(*chosen)
+
+    with st.container(gap=None):
+        mount_choice(key=f"{key}_choice", data={**choice, **names, **heard})
+        drawing(key=key, data={**data, **names}, on_choice_change=tell)
 
 
 def message(state: object) -> Mapping[str, Any]:
@@ -62,7 +83,19 @@ def position(said: object, tokens: pd.DataFrame) -> int | None:
     return said if type(said) is int and said in set(tokens["position"]) else None
 
 
+def place(position: int | None, tokens: pd.DataFrame) -> int | None:
+    """The row of a position among the tokens; None where there is none."""
+    positions = tokens["position"].tolist()
+    return positions.index(position) if position in positions else None
+
+
 def digest(*axes: pd.DataFrame) -> str:
     """A name for the tokens: a choice among others says nothing of these."""
     columns = [tokens[name].tolist() for tokens in axes for name in ("position", "token")]
     return f"{crc32(repr(columns).encode()):08x}"
+
+
+def _joined(*names: str) -> str:
+    """Files that lie beside this one, one after the other."""
+    here = Path(__file__)
+    return "\n".join(here.with_name(name).read_text(encoding="utf-8") for name in names)

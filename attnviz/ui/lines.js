@@ -9,18 +9,13 @@ const EDGE = 4; // px between a word and the lines
 const READ_OUT = 5; // weights of the token in focus
 const OTHER = { query: "key", key: "query" };
 
-class Lines {
+class Lines extends Drawing {
   constructor(root) {
-    this.root = root;
+    super(root);
     this.columns = { query: this.part(".column.query"), key: this.part(".column.key") };
-    this.data = null;
     this.pointed = null; // {axis, place} under the pointer, else that of the focus
-    this.choosing = new Choosing(() => this.chosenChanged());
     this.listen();
-  }
-
-  part(selector) {
-    return this.root.querySelector(selector);
+    this.watchRoom();
   }
 
   listen() {
@@ -35,14 +30,6 @@ class Lines {
     scroll.addEventListener("focusout", () => this.point(null));
     scroll.addEventListener("click", (event) => this.choose(tokenOf(event)));
     scroll.addEventListener("keydown", (event) => this.pressed(event));
-    this.observer = new ResizeObserver(() => this.arrange());
-    this.observer.observe(this.part(".titles"));
-  }
-
-  leave() {
-    this.observer.disconnect();
-    this.choosing.leave();
-    this.data = null;
   }
 
   // --- what Python sends
@@ -64,7 +51,7 @@ class Lines {
   }
 
   chosenChanged() {
-    this.show();
+    super.chosenChanged();
     this.bringIntoView(this.choosing.chosen?.query);
   }
 
@@ -272,7 +259,7 @@ class Lines {
     this.drawOwn(token);
     this.part(".reading").textContent = token ? this.said(token) : "";
     const heard = this.focused() ?? resting; // not each token that the pointer passes
-    this.part(".told").textContent = heard ? this.spoken(heard) : "";
+    this.part("#told").textContent = heard ? this.spoken(heard) : "";
   }
 
   mark(chosen, pointed) {

@@ -40,12 +40,10 @@ HTML = """
     <div class="column key" role="listbox"></div>
   </div>
   <div class="scale" aria-hidden="true"></div>
-  <div class="told" aria-live="polite"></div>
+  <div id="told" aria-live="polite"></div>
 </div>
 """
-_mount_lines = st.components.v2.component(
-    "attnviz_lines", html=HTML, css=choosing.style("lines"), js=choosing.script("lines")
-)
+_drawing = choosing.drawing("lines", HTML)
 
 
 def token_lines(
@@ -71,26 +69,16 @@ def token_lines(
     if told := too_large(len(heads), queries, keys):
         st.info(told)
         return
-
-    def tell() -> None:
-        token = told_token(st.session_state.get(key), queries, keys)
-        if token is not None:
-            on_choose(*token)
-
-    choice = {
-        "picker": key,
-        "of": choosing.digest(queries, keys),
-        "chosen": {"query": _place(chosen, queries), "key": _place(chosen_key, keys)},
-        "answered": choosing.answered(st.session_state.get(key)),
-    }
-    data = _drawn(heads, queries, keys, cross) | {
-        "picker": key,
-        "of": choice["of"],
-        "label": f"{label}. {HOW_TO}",
-    }
-    with st.container(gap=None):
-        choosing.mount_choice(key=f"{key}_choice", data=choice)
-        _mount_lines(key=key, data=data, on_choice_change=tell)
+    places = {"query": choosing.place(chosen, queries), "key": choosing.place(chosen_key, keys)}
+    choosing.mount(
+        _drawing,
+        key,
+        of=choosing.digest(queries, keys),
+        data=_drawn(heads, queries, keys, cross) | {"label": f"{label}. {HOW_TO}"},
+        choice={"chosen": places},
+        told=lambda state: told_token(state, queries, keys),
+        on_choose=on_choose,
+    )
 
 
 def too_large(heads: int, queries: pd.DataFrame, keys: pd.DataFrame) -> str | None:
@@ -114,12 +102,6 @@ def told_token(state: object, queries: pd.DataFrame, keys: pd.DataFrame) -> tupl
         return None
     position = choosing.position(message.get("position"), queries if axis == "query" else keys)
     return None if position is None else (axis, position)
-
-
-def _place(position: int | None, tokens: pd.DataFrame) -> int | None:
-    """The row of a position in its column."""
-    positions = tokens["position"].tolist()
-    return positions.index(position) if position in positions else None
 
 
 def _drawn(

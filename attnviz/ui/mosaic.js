@@ -15,24 +15,14 @@ const MOVES = {
   ArrowDown: [1, 0],
 };
 
-class Mosaic {
+class Mosaic extends Drawing {
   constructor(root) {
-    this.root = root;
-    this.data = null;
+    super(root);
     this.heads = []; // of all parts
     this.parts = [];
     this.pointed = null;
     this.byKeys = false; // whether the keys point, which is told to a screen reader
-    this.choosing = new Choosing(() => this.show());
-    this.observer = new ResizeObserver(() => this.arrange());
-    this.observer.observe(root.querySelector(".reading")); // which keeps its height
-    document.fonts.ready.then(() => this.arrange());
-  }
-
-  leave() {
-    this.choosing.leave();
-    this.observer.disconnect();
-    this.data = null;
+    this.watchRoom();
   }
 
   // --- what Python sends
@@ -43,7 +33,7 @@ class Mosaic {
     if (before?.of !== data.of) {
       this.pointed = null;
       this.parts = data.parts.map((part, at) => this.built(part, at));
-      this.root.querySelector(".parts").replaceChildren(...this.parts.map(({ place }) => place));
+      this.part(".parts").replaceChildren(...this.parts.map(({ place }) => place));
     }
     this.heads = headsOf(data);
     this.dress();
@@ -164,20 +154,16 @@ class Mosaic {
       place.querySelector(".heading").hidden = data.parts.length === 1;
       plot.setAttribute("aria-label", `${data.parts[at].title}: ${data.label}`);
     });
-    root.querySelector(".scale > .title").textContent = data.scale.title;
-    root.querySelector(".scale > .hidden > :last-child").textContent = data.scale.hidden;
+    this.part(".scale > .title").textContent = data.scale.title;
+    this.part(".scale > .hidden > :last-child").textContent = data.scale.hidden;
     const ticks = data.scale.words.map((word, at) => {
       const tick = element("tick", word);
       tick.style.left = `${100 * data.scale.places[at]}%`;
       return tick;
     });
-    root.querySelector(".ticks").replaceChildren(...ticks);
+    this.part(".ticks").replaceChildren(...ticks);
     this.colours = coloursOf(data.palette, data.look.covered);
-    const ramp = root.querySelector(".ramp > canvas");
-    [ramp.width, ramp.height] = [data.palette.length / 8, 1];
-    const image = new ImageData(ramp.width, 1);
-    new Uint32Array(image.data.buffer).set(this.colours.subarray(0, ramp.width));
-    ramp.getContext("2d").putImageData(image, 0, 0);
+    paintRamp(this.part(".ramp > canvas"), data.palette);
   }
 
   arrange() {
@@ -185,7 +171,7 @@ class Mosaic {
     if (!this.data || !this.cells || !width) {
       return;
     }
-    this.root.querySelector(".scale > .hidden").hidden = !this.cells.includes(HIDDEN);
+    this.part(".scale > .hidden").hidden = !this.cells.includes(HIDDEN);
     this.parts.forEach((part, at) => {
       const heads = this.heads.filter((head) => head.at === at);
       part.layout = layoutOf(this.data.parts[at], heads, width, this.data.look);
@@ -242,10 +228,10 @@ class Mosaic {
     });
     const read = this.pointed ?? chosen;
     const said = read ? this.read(read) : "";
-    this.root.querySelector(".reading").textContent = said || "\u00a0";
+    this.part(".reading").textContent = said || "\u00a0";
     if (!this.pointed || this.byKeys) {
       const open = read && read.index === chosen?.index ? ", open" : "";
-      this.root.querySelector("#told").textContent = said + open;
+      this.part("#told").textContent = said + open;
     }
   }
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import streamlit as st
 
 from attnviz.charts import mosaic as picture
 from attnviz.charts import theme
@@ -32,9 +31,7 @@ HTML = """
   <div id="told" aria-live="polite"></div>
 </div>
 """
-_mount = st.components.v2.component(
-    "attnviz_mosaic", html=HTML, css=choosing.style("mosaic"), js=choosing.script("mosaic")
-)
+_drawing = choosing.drawing("mosaic", HTML)
 
 
 def mosaic(
@@ -53,23 +50,15 @@ def mosaic(
     When a visitor opens a head, `on_choose` is called with its part, layer and head before the
     script runs again, as callbacks of widgets are. `label` says what is drawn.
     """
-
-    def tell() -> None:
-        head = told(st.session_state.get(key), parts)
-        if head is not None:
-            on_choose(*head)
-
-    of = _digest(parts)
-    choice = {
-        "picker": key,
-        "of": of,
-        "chosen": list(chosen) if chosen else None,
-        "answered": choosing.answered(st.session_state.get(key)),
-    }
-    data = _drawn(parts, colour, order) | {"picker": key, "of": of, "label": f"{label}. {HOW_TO}"}
-    with st.container(gap=None):
-        choosing.mount_choice(key=f"{key}_choice", data=choice)
-        _mount(key=key, data=data, on_choice_change=tell)
+    choosing.mount(
+        _drawing,
+        key,
+        of=_digest(parts),
+        data=_drawn(parts, colour, order) | {"label": f"{label}. {HOW_TO}"},
+        choice={"chosen": list(chosen) if chosen else None},
+        told=lambda state: told(state, parts),
+        on_choose=on_choose,
+    )
 
 
 def told(state: object, parts: Sequence[PartOfHeads]) -> tuple[str, int, int] | None:

@@ -4,17 +4,12 @@ const READABLE = 4.5; // contrast of WCAG 2.2
 const INK = [0, 0, 0];
 const PAPER = [255, 255, 255];
 
-class ReadingOrder {
+class ReadingOrder extends Drawing {
   constructor(root) {
-    this.root = root;
+    super(root);
     this.text = this.part(".text");
     this.tokens = [];
-    this.choosing = new Choosing(() => this.show());
     this.listen();
-  }
-
-  part(selector) {
-    return this.root.querySelector(selector);
   }
 
   listen() {
@@ -29,10 +24,6 @@ class ReadingOrder {
     this.text.addEventListener("pointerleave", () => this.point(null));
     this.text.addEventListener("focusin", (event) => this.point(event.target));
     this.text.addEventListener("focusout", () => this.point(null));
-  }
-
-  leave() {
-    this.choosing.leave();
   }
 
   // --- what Python sends
@@ -184,7 +175,7 @@ class ReadingOrder {
       token.classList.toggle("masked", hidden);
       token.classList.toggle("strong", strongest.has(place));
       token.lastChild.textContent = hidden ? "–" : written(row[place]);
-      paint(token.firstChild, hidden ? 0 : strengths[place], colours);
+      tint(token.firstChild, hidden ? 0 : strengths[place], colours);
     });
     this.part(".top").textContent = top;
     this.part(".low").textContent = `${quantity} 0`;
@@ -207,7 +198,7 @@ class ReadingOrder {
 }
 
 /** A word's shade, and the colour in which it can be read on it. */
-function paint(word, strength, { words, behind, real }) {
+function tint(word, strength, { words, behind, real }) {
   const shade = behind.map((part, at) => Math.round(part + strength * (real[at] - part)));
   const readable = [words, INK, PAPER].filter((ink) => contrast(ink, shade) >= READABLE);
   word.style.backgroundColor = strength ? `rgb(${shade})` : "";
@@ -228,20 +219,12 @@ function luminance(colour) {
 }
 
 function coloursOf(root, real) {
-  const named = (name) => getComputedStyle(root).getPropertyValue(name).trim();
+  const named = (name) => getComputedStyle(root).getPropertyValue(name);
   return {
     words: channels(named("--st-text-color")),
     behind: channels(named("--st-background-color")),
     real: channels(real),
   };
-}
-
-/** Red, green and blue of a colour, however it is written. */
-function channels(colour) {
-  const pen = document.createElement("canvas").getContext("2d");
-  pen.fillStyle = colour;
-  pen.fillRect(0, 0, 1, 1);
-  return [...pen.getImageData(0, 0, 1, 1).data.slice(0, 3)];
 }
 
 /** Most letters of the text are written from the right. */

@@ -38,12 +38,7 @@ HTML = """
   </div>
 </div>
 """
-_mount_text = st.components.v2.component(
-    "attnviz_reading_order",
-    html=HTML,
-    css=choosing.style("reading_order"),
-    js=choosing.script("reading_order"),
-)
+_drawing = choosing.drawing("reading_order", HTML)
 
 
 def reading_order(
@@ -63,23 +58,16 @@ def reading_order(
     before the script runs again. What is NaN is hidden. Of more than 2,000 tokens the 1,000
     nearest to the query and to its strongest key are shown, and a sentence says so.
     """
-    shown = near(row.to_numpy(dtype=float), _place(query, keys))
+    shown = near(row.to_numpy(dtype=float), choosing.place(query, keys))
     if len(shown) < len(keys):
         st.caption(
             f"{len(shown):,} of {len(keys):,} tokens: those nearest to the token that looks and to "
             "the token that it looks at most."
         )
-
-    def tell() -> None:
-        position = told_token(st.session_state.get(key), keys)
-        if position is not None:
-            on_choose(position)
-
-    names = {"picker": key, "of": choosing.digest(keys), "part": _part(shown)}
+    part = {"part": _part(shown)}
     weights = levels(row.to_numpy(dtype=np.float64)[None, shown])
     choice = {
         "chosen": None if query is None else int(query),
-        "answered": choosing.answered(st.session_state.get(key)),
         "levels": weights,
         "top_written": f"{weights['high']:.3g}",
         "quantity": quantity,
@@ -93,9 +81,15 @@ def reading_order(
             "small_font": theme.SMALLEST_FONT + 1,
         },
     }
-    with st.container(gap=None):
-        choosing.mount_choice(key=f"{key}_choice", data=names | choice)
-        _mount_text(key=key, data=names | text, on_choice_change=tell)
+    choosing.mount(
+        _drawing,
+        key,
+        of=choosing.digest(keys),
+        data=part | text,
+        choice=part | choice,
+        told=lambda state: told_token(state, keys),
+        on_choose=on_choose,
+    )
 
 
 def near(row: Float[np.ndarray, " key"], place: int | None) -> Int[np.ndarray, " shown"]:
@@ -109,17 +103,13 @@ def near(row: Float[np.ndarray, " key"], place: int | None) -> Int[np.ndarray, "
     return np.sort(np.argsort(distance, kind="stable")[:SHOWN_TOKENS])
 
 
-def told_token(state: object, keys: pd.DataFrame) -> int | None:
+def told_token(state: object, keys: pd.DataFrame) -> tuple[int] | None:
     """The position that a browser has told of, None where there is no such token."""
     message = choosing.message(state)
-    if message.get("of") != choosing.digest(keys):
+    position = choosing.position(message.get("position"), keys)
+    if position is None or message.get("of") != choosing.digest(keys):
         return None
-    return choosing.position(message.get("position"), keys)
-
-
-def _place(position: int | None, tokens: pd.DataFrame) -> int | None:
-    positions = tokens["position"].tolist()
-    return positions.index(position) if position in positions else None
+    return (position,)
 
 
 def _part(shown: Int[np.ndarray, " shown"]) -> str:

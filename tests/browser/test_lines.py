@@ -176,7 +176,7 @@ def test_several_heads_lie_beside_each_other_under_their_names(visitor: Visitor)
     assert [dashes[colour] for colour in theme.HEAD_COLOURS[:3]] == [[], [8, 4], [2, 3]]
     names = page.locator(".legend .name").all_inner_texts()
     assert names == [f"layer 5, head {head}" for head in range(3)]
-    expect(page.locator(".told")).to_have_text(re.compile(r"layer 5, head 1: key \d+ "))
+    expect(page.locator("#told")).to_have_text(re.compile(r"layer 5, head 1: key \d+ "))
 
 
 def test_tokens_are_rows_of_their_own_and_never_html(visitor: Visitor) -> None:
@@ -232,7 +232,7 @@ def test_keys_move_the_focus_and_enter_chooses(visitor: Visitor) -> None:
         page.keyboard.press(key)
         expect(token(page, axis, place)).to_be_focused()
         expect(token(page, axis, place)).to_have_class(re.compile("pointed"))
-        expect(page.locator(".told")).to_have_text(re.compile(f"^{axis} {place} "))
+        expect(page.locator("#told")).to_have_text(re.compile(f"^{axis} {place} "))
     expect_python_holds(page, 1, None, 0)
     page.keyboard.press("Enter")
     expect_python_holds(page, 0, None, 1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from streamlit.testing.v1 import AppTest
 from attnviz import frames
 from attnviz.charts import matrix as picture
 from attnviz.charts import theme
-from attnviz.ui import cell_picker
+from attnviz.ui import cell_picker, choosing
 
 QUERIES = frames.token_axis(["[CLS]", "the", "<b>it</b>", "the", "[SEP]"])
 KEYS = frames.token_axis(["a", "cat", "␣", "sat", "on", "猫", "."])
@@ -34,9 +32,8 @@ def rows(largest: float = 0.9, shape: tuple[int, int] = (5, 7)) -> torch.Tensor:
 def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the last picker gave to its two components."""
     given: dict[str, Any] = {}
-    for component in ("choice", "picture"):
-        keep = partial(given.__setitem__, component)
-        monkeypatch.setattr(cell_picker, f"_mount_{component}", lambda keep=keep, **kw: keep(kw))
+    monkeypatch.setattr(choosing, "mount_choice", lambda **kw: given.update(choice=kw))
+    monkeypatch.setattr(cell_picker, "_drawing", lambda **kw: given.update(picture=kw))
     return given
 
 
@@ -192,17 +189,17 @@ def test_128_tokens_take_less_than_52_kilobytes(sent: dict[str, Any]):
 # --- what a browser says
 
 
-OF = cell_picker._digest(QUERIES, KEYS)
+OF = choosing.digest(QUERIES, KEYS)
 
 
 def message(**parts: Any) -> dict[str, Any]:
-    return {"cell": {"of": OF, "query": 2, "key": 6, "number": 4} | parts}
+    return {"choice": {"of": OF, "query": 2, "key": 6, "number": 4} | parts}
 
 
 def test_a_cell_of_the_picture_is_believed():
     assert cell_picker.told(message(), QUERIES, KEYS) == (2, 6)
     assert cell_picker.told(message(query=0, key=0), QUERIES, KEYS) == (0, 0)
-    assert cell_picker.answered(message()) == 4
+    assert choosing.answered(message()) == 4
 
 
 BAD_POSITIONS = (
@@ -219,7 +216,7 @@ def test_what_is_no_position_is_not_believed(axis: str, bad: object):
 
 def test_a_hidden_first_token_cannot_be_chosen():
     shown = (QUERIES.iloc[1:], KEYS.iloc[1:])
-    of = cell_picker._digest(*shown)
+    of = choosing.digest(*shown)
     assert cell_picker.told(message(of=of, query=1, key=1), *shown) == (1, 1)
     assert cell_picker.told(message(of=of, query=0, key=1), *shown) is None
     assert cell_picker.told(message(of=of, query=1, key=0), *shown) is None
@@ -228,26 +225,20 @@ def test_a_hidden_first_token_cannot_be_chosen():
 @pytest.mark.parametrize("of", [None, "", 0, [OF], OF.upper() + "0"])
 def test_a_choice_among_other_tokens_is_not_believed_but_was_heard(of: object):
     assert cell_picker.told(message(of=of), QUERIES, KEYS) is None
-    assert cell_picker.answered(message(of=of)) == 4
+    assert choosing.answered(message(of=of)) == 4
 
 
 @pytest.mark.parametrize(
     "state",
-    [None, "cell", 3, [], {}, {"cell": None}, {"cell": "2, 6"}, {"cell": [2, 6]}, {"cell": {}}],
+    [None, "choice", 3, [], {}, *({"choice": said} for said in (None, "2, 6", [2, 6], {}))],
     ids=repr,
 )
 def test_what_is_no_message_is_not_believed(state: object):
     assert cell_picker.told(state, QUERIES, KEYS) is None
-    assert cell_picker.answered(state) == 0
-
-
-@pytest.mark.parametrize("bad", ["4", None, True, 4.0, float("nan"), -4, 10**400])
-def test_a_number_that_is_none_counts_as_nothing_heard(bad: object):
-    assert cell_picker.answered(message(number=bad)) == 0
 
 
 @pytest.mark.parametrize(
-    ("cell", "heard", "answer"),
+    ("said", "heard", "answer"),
     [
         ({"of": OF, "query": 4, "key": 0, "number": 8}, [(4, 0)], 8),
         ({"of": OF, "query": 5, "key": 0, "number": 8}, [], 8),  # no such query; but it was heard
@@ -257,15 +248,15 @@ def test_a_number_that_is_none_counts_as_nothing_heard(bad: object):
 def test_what_is_told_reaches_the_page_once_and_its_number_comes_back(
     sent: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
-    cell: object,
+    said: object,
     heard: list[tuple[int, int]],
     answer: int,
 ):
     told: list[tuple[int, int]] = []
-    monkeypatch.setattr(st, "session_state", {"picker": {"cell": cell}})
+    monkeypatch.setattr(st, "session_state", {"picker": {"choice": said}})
     pick(rows(), on_change=lambda query, key: told.append((query, key)))
     assert sent["choice"]["data"]["answered"] == answer
-    sent["picture"]["on_cell_change"]()
+    sent["picture"]["on_choice_change"]()
     assert told == heard
 
 
@@ -287,13 +278,6 @@ def test_a_script_mounts_it_under_its_key():
     assert json.loads(choice.proto.json)["chosen"] == [1, 1]
     assert json.loads(drawn.proto.json)["picker"] == "eye"
     assert "eye" in drawn.proto.id
-    assert "export default function" in drawn.proto.js_content
-    assert ".picker" in drawn.proto.css_content
-    assert 'class="picker"' in drawn.proto.html_content
-
-
-@pytest.mark.parametrize("suffix", [".js", ".css"])
-def test_nothing_is_fetched_and_no_html_is_made_of_tokens(suffix: str):
-    text = Path(cell_picker.__file__).with_suffix(suffix).read_text(encoding="utf-8")
-    for word in ("http", "import", "fetch", "url(", "innerHTML", "insertAdjacent", "outerHTML"):
-        assert word not in text
+    assert "export default mounted(Picker)" in drawn.proto.js_content
+    assert ".key-labels" in drawn.proto.css_content
+    assert 'class="drawing picker"' in drawn.proto.html_content

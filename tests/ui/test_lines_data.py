@@ -36,7 +36,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the last lines gave to their two components."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(choosing, "mount_choice", lambda **kw: given.update(choice=kw))
-    monkeypatch.setattr(lines, "_mount_lines", lambda **kw: given.update(lines=kw))
+    monkeypatch.setattr(lines, "_drawing", lambda **kw: given.update(lines=kw))
     return given
 
 

@@ -37,7 +37,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the last mosaic gave to its two components."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(choosing, "mount_choice", lambda **kw: given.update(choice=kw))
-    monkeypatch.setattr(mosaic, "_mount", lambda **kw: given.update(picture=kw))
+    monkeypatch.setattr(mosaic, "_drawing", lambda **kw: given.update(picture=kw))
     return given
 
 

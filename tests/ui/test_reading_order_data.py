@@ -25,7 +25,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the last text gave to its two components, and what stood above it."""
     given: dict[str, Any] = {}
     monkeypatch.setattr(choosing, "mount_choice", lambda **kw: given.update(choice=kw))
-    monkeypatch.setattr(reading_order, "_mount_text", lambda **kw: given.update(text=kw))
+    monkeypatch.setattr(reading_order, "_drawing", lambda **kw: given.update(text=kw))
     monkeypatch.setattr(st, "caption", lambda told: given.update(told=told))
     return given
 
