@@ -83,7 +83,8 @@ def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: i
     """Pictures on the same scale of colours, side by side."""
     top = max(float(view.numbers.abs().max().max()) for view in shown)
     side = ONE_SIDE if len(shown) == 1 else SMALL_SIDE
-    for view, place, column in zip(shown, places, _columns(len(shown)), strict=True):
+    columns = _columns(len(shown))
+    for at, (view, place, column) in enumerate(zip(shown, places, columns, strict=True)):
         with column:
             if len(shown) > 1:
                 st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
@@ -93,7 +94,7 @@ def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: i
                 view.keys,
                 (view.query, view.key),
                 label=f"{told.QUANTITIES[view.how.weighed]} of {told.place(view)}",
-                key=f"matrix_{shown.index(view)}",
+                key=f"matrix_{at}",
                 on_change=partial(_take, place, view),
                 cross=view.cross,
                 side=side,
