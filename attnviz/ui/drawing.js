@@ -26,6 +26,19 @@ class Drawing {
   chosenChanged() {
     this.show();
   }
+
+  /** A token newly chosen is in view inside of the component; the page itself does not move. */
+  bringIntoView(token, scroll) {
+    if (!token || token === this.seen) {
+      return;
+    }
+    this.seen = token;
+    const above = token.offsetTop < scroll.scrollTop;
+    const below = token.offsetTop + token.offsetHeight > scroll.scrollTop + scroll.clientHeight;
+    if (above || below) {
+      scroll.scrollTop = token.offsetTop - scroll.clientHeight / 2;
+    }
+  }
 }
 
 /** The function that Streamlit calls for each message from Python and each change of the theme.

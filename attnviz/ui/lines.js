@@ -52,22 +52,8 @@ class Lines extends Drawing {
 
   chosenChanged() {
     super.chosenChanged();
-    this.bringIntoView(this.choosing.chosen?.query);
-  }
-
-  /** The chosen token is in view inside of the component; the page itself does not move. */
-  bringIntoView(place) {
-    const scroll = this.part(".scroll");
-    const token = this.columns.query.children[place];
-    if (this.seen === place || !token) {
-      return;
-    }
-    this.seen = place;
-    const above = token.offsetTop < scroll.scrollTop;
-    const below = token.offsetTop + token.offsetHeight > scroll.scrollTop + scroll.clientHeight;
-    if (above || below) {
-      scroll.scrollTop = token.offsetTop - scroll.clientHeight / 2;
-    }
+    const place = this.choosing.chosen?.query;
+    this.bringIntoView(this.columns.query.children[place], this.part(".scroll"));
   }
 
   // --- what a visitor does
@@ -163,7 +149,6 @@ class Lines extends Drawing {
     this.columns.query.replaceChildren(...this.tokensOf("query"));
     this.columns.key.replaceChildren(...this.tokensOf("key"));
     this.pointed = null;
-    this.seen = undefined;
   }
 
   tokensOf(axis) {

@@ -57,7 +57,6 @@ class ReadingOrder extends Drawing {
     });
     this.text.replaceChildren(...this.tokens.flatMap((token, place) => this.around(token, place)));
     this.tokens[tokens.positions.indexOf(position)]?.focus({ preventScroll: true });
-    this.seen = undefined;
   }
 
   /** A token between the gap before it and the line break after it, if there are any. */
@@ -157,7 +156,7 @@ class ReadingOrder extends Drawing {
       token.tabIndex = at === stop ? 0 : -1;
     });
     this.part(".looks").hidden = place === -1;
-    this.bringIntoView(place);
+    this.bringIntoView(this.tokens[place], this.text);
   }
 
   shade({ levels, top_written: top, quantity }) {
@@ -180,20 +179,6 @@ class ReadingOrder extends Drawing {
     this.part(".top").textContent = top;
     this.part(".low").textContent = `${quantity} 0`;
     this.part(".masked").hidden = !row.some(Number.isNaN);
-  }
-
-  /** The chosen token is in view inside of the component; the page itself does not move. */
-  bringIntoView(place) {
-    const token = this.tokens[place];
-    if (this.seen === place || !token) {
-      return;
-    }
-    this.seen = place;
-    const { scrollTop, clientHeight } = this.text;
-    const bottom = token.offsetTop + token.offsetHeight;
-    if (token.offsetTop < scrollTop || bottom > scrollTop + clientHeight) {
-      this.text.scrollTop = token.offsetTop - clientHeight / 2;
-    }
   }
 }
 
