@@ -54,7 +54,12 @@ def sent(app: AppTest, key: str) -> dict[str, Any]:
     """What a component was given."""
     found = [one for one in app.get("bidi_component") if one.proto.id.endswith(f"-{key}")]
     assert len(found) == 1, keys_of(app)
-    return json.loads(found[0].proto.json)
+    return json.loads(found[0].proto.json, parse_constant=no_json)
+
+
+def no_json(constant: str) -> None:
+    """A browser reads no NaN and no Infinity."""
+    raise AssertionError(f"{constant} was sent")
 
 
 def tell(app: AppTest, component: str, /, **chosen: Any) -> AppTest:
@@ -102,6 +107,25 @@ def close(found: Array, expected: Array) -> None:
     np.testing.assert_allclose(
         found, expected, rtol=0, atol=5.1e-4 * (10 * largest if largest > 1 else 1)
     )
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Item]:
+    """The files that are offered below the last picture."""
+    found: dict[str, Item] = {}
+
+    def offer(items: list[Item], key: str) -> None:
+        if key == "head_downloads":
+            found.clear()
+            found.update({item.label: item for item in items})
+
+    monkeypatch.setattr(view_figures.downloads, "downloads", offer)
+    return found
+
+
+def as_bytes(item: Item) -> bytes:
+    made = item.make()
+    return made.encode() if isinstance(made, str) else made
 
 
 # --- the numbers of each form
@@ -536,6 +560,16 @@ def test_zoom_shows_windows_and_all_again():
     assert sent(app, "matrix_0")["queries"]["positions"][0] == 0
 
 
+@pytest.mark.parametrize("weighed", ["weights", "logits"])
+def test_a_window_in_which_all_is_hidden_is_shown_as_such(taken: dict[str, Item], weighed: str):
+    text, _ = long_text(600)
+    app = served(page(text=text, query="10", key="500", zoom="10", weighed=weighed))
+    assert np.isnan(picture(app)).all()
+    assert sent(app, "matrix_0")["top"] == 1
+    assert as_bytes(taken["SVG"]).startswith(b"<svg")
+    served(app.button_group(key="view").set_value("lines").run())
+
+
 def test_lines_of_a_long_text_are_those_about_the_chosen_tokens():
     text, n = long_text(600)
     app = served(page(text=text, layer="1", head="2", query="401", key="380", view="lines"))
@@ -646,20 +680,6 @@ def test_a_pinned_head_that_is_not_there_gets_a_sentence_and_can_be_let_go(pin: 
 # --- files
 
 
-@pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> dict[str, Item]:
-    """The files that are offered below the last picture."""
-    found: dict[str, Item] = {}
-
-    def offer(items: list[Item], key: str) -> None:
-        if key == "head_downloads":
-            found.clear()
-            found.update({item.label: item for item in items})
-
-    monkeypatch.setattr(view_figures.downloads, "downloads", offer)
-    return found
-
-
 @pytest.mark.parametrize("form", ["matrix", "lines", "ranking"])
 def test_every_form_can_be_taken_home(form: str, taken: dict[str, Item]):
     served(of_minilm(view=form, query="5"))
@@ -707,11 +727,6 @@ def test_of_a_window_the_whole_head_is_taken_home(taken: dict[str, Item]):
     assert picture(app).shape == (10, 10)
     found = np.load(io.BytesIO(as_bytes(taken["NPY"])))
     np.testing.assert_allclose(np.nan_to_num(found), np.tril(weights), atol=2e-6)
-
-
-def as_bytes(item: Item) -> bytes:
-    made = item.make()
-    return made.encode() if isinstance(made, str) else made
 
 
 def test_vectors_taken_home_give_the_weights(taken: dict[str, Item]):

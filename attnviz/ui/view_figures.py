@@ -81,7 +81,7 @@ def _view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
 
 def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
     """Pictures on the same scale of colours, side by side."""
-    top = max(float(view.numbers.abs().max().max()) for view in shown)
+    top = _top(shown)
     side = ONE_SIDE if len(shown) == 1 else SMALL_SIDE
     columns = _columns(len(shown))
     for at, (view, place, column) in enumerate(zip(shown, places, columns, strict=True)):
@@ -101,8 +101,14 @@ def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: i
                 quantity=told.QUANTITIES[view.how.weighed],
                 hidden="hidden, or nothing left",
                 downsampled=view.downsampled,
-                top=top or None,
+                top=top,
             )
+
+
+def _top(shown: Sequence[View]) -> float | None:
+    """The number in view that is farthest from 0, None where all is hidden."""
+    largest = [float(view.numbers.abs().max().max()) for view in shown]
+    return max((number for number in largest if number > 0), default=None)
 
 
 def _take(place: Place, view: View, query: int, key: int) -> None:
@@ -252,7 +258,7 @@ def _charts(form: str, places: Sequence[Place], view: View, query: int) -> list[
         picture = matrix.weight_picture(
             view.numbers, view.queries, view.keys, view.query, cross=view.cross
         )
-        top = float(view.numbers.abs().max().max())
+        top = _top([view]) or 1.0
         signed = bool((view.numbers < 0).any().any())
         return [picture, matrix.weight_scale(top, quantity, signed)]
     if form == "lines":
