@@ -19,47 +19,26 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlencode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from playwright.sync_api import Browser, FloatRect, Page, WebSocket
+from playwright.sync_api import Browser, FloatRect, Page
 
 from attnviz.ui.cell_sentences import STEPS
+from benchmarks.random_model import WORDS, save_model
+from benchmarks.visits import WATCH, Visit
 from scripts.running_app import RunningApp, running_app, running_browser, wait_until_cell_drawn
 
-WORDS = ["".join(letters) for letters in product("bdfgklmn", "aeio", "prst")]
-LAYERS, HEADS, WIDTH, SPREAD = 12, 12, 768, 1.3
 LAYER, HEAD = 5, 3
 NAMES = {number: f"{number} {name}" for number, name in enumerate(STEPS, start=1)}
 NAMES[0] = "All at once"
 HEAD_STEP = 3  # on screen while heads are changed
 CHANGES = 3  # rounds through the steps, and of the heads
 
-# Notes when a key or a button of the mouse went down, and when the last content came after it.
-WATCH = """() => {
-    const content = ['stHeading', 'stMarkdown', 'stMetric', 'stTable', 'stVegaLiteChart']
-        .map(name => `[data-testid=${name}]`).join();
-    window.watched = { start: 0, last: 0 };
-    const begin = event => { window.watched = { start: event.timeStamp, last: 0 }; };
-    for (const kind of ['click', 'keydown']) addEventListener(kind, begin, { capture: true });
-    const holds = node => node.nodeType === 1
-        && (node.matches(content) || node.querySelector(content));
-    const counts = ({ target, addedNodes }) =>
-        (target.nodeType === 1 ? target : target.parentElement)?.closest(content)
-        || [...addedNodes].some(holds);
-    new MutationObserver(records => {
-        if (records.some(counts)) window.watched.last = performance.now();
-    }).observe(document.body,
-        { childList: true, subtree: true, characterData: true, attributes: true });
-}"""
-QUIET = """() => window.watched.last && performance.now() - window.watched.last > 500
-    && document.querySelector('[data-testid=stApp]').dataset.testScriptState === 'notRunning'"""
 SHOWN = """() => {
     const panel = document.querySelector('.st-key-real_cell');
     const texts = name => [...panel.querySelectorAll(`[data-testid=${name}]`)]
@@ -105,18 +84,6 @@ def _words_of(text: str, strong: bool) -> list[str]:
 
 
 @dataclass
-class Traffic:
-    """The messages of a page's websockets, since `clear`."""
-
-    sizes: list[int] = field(default_factory=list)
-
-    def listen(self, socket: WebSocket) -> None:
-        """Count what a websocket brings and takes."""
-        for way in ("framereceived", "framesent"):
-            socket.on(way, lambda message: self.sizes.append(len(message)))
-
-
-@dataclass
 class Figures:
     """What was measured: seconds and bytes under the name of a step or of what happened."""
 
@@ -125,37 +92,6 @@ class Figures:
     messages: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     arrivals: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     others: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-
-
-def save_model(folder: Path) -> None:
-    """Save a model whose heads look unevenly, and a tokenizer of so many words."""
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    config = GPT2Config(
-        vocab_size=len(WORDS), n_positions=2 * len(WORDS), bos_token_id=0, eos_token_id=0
-    )
-    assert (config.n_layer, config.n_head, config.n_embd) == (LAYERS, HEADS, WIDTH)
-    dice = torch.Generator().manual_seed(0)
-    model = GPT2LMHeadModel(config).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            if weight.dim() > 1:
-                spread = SPREAD / weight[0].numel() ** 0.5
-                weight.copy_(spread * torch.randn(weight.shape, generator=dice))
-    model.save_pretrained(folder)
-    save_tokenizer(folder)
-
-
-def save_tokenizer(folder: Path) -> None:
-    """Save a tokenizer for which each word is one token."""
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {word: number for number, word in enumerate(WORDS)}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=WORDS[0]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token=WORDS[0]).save_pretrained(folder)
 
 
 def link(model: Path, step: int) -> str:
@@ -175,13 +111,8 @@ def cells(count: int) -> list[Cell]:
     return found[1:]
 
 
-class Visit:
-    """A page whose changes are timed, in a browser profile of its own."""
-
-    def __init__(self, browser: Browser) -> None:
-        self.page = browser.new_context(viewport={"width": 1280, "height": 720}).new_page()
-        self.traffic = Traffic()
-        self.page.on("websocket", self.traffic.listen)
+class CellVisit(Visit):
+    """A visit of the page “One cell”."""
 
     def open(self, address: str) -> tuple[float, float]:
         """Follow a link; gives the seconds to the first text, and until all is drawn."""
@@ -195,24 +126,12 @@ class Visit:
         self.page.wait_for_timeout(500)
         return text, drawn
 
-    def time(self, act: Callable[[], None]) -> float:
-        """Give the seconds from what a visitor does until the last content has come."""
-        self.traffic.sizes.clear()
-        act()
-        self.page.wait_for_function(QUIET, polling=100, timeout=60_000)  # not at every frame
-        watched = self.page.evaluate("window.watched")
-        return (watched["last"] - watched["start"]) / 1000
-
     def shown(self) -> Shown:
         """What is on screen now."""
         return Shown(**self.page.evaluate(SHOWN))
 
-    def leave(self) -> None:
-        """Close the page."""
-        self.page.context.close()
 
-
-def clicks(visit: Visit, step: int, count: int, figures: Figures) -> None:
+def clicks(visit: CellVisit, step: int, count: int, figures: Figures) -> None:
     """Click on one cell after another."""
     before = visit.shown()
     for cell in cells(count):
@@ -231,7 +150,7 @@ def _click(page: Page, box: FloatRect, cell: Cell) -> None:
     page.mouse.click(box["x"] + across * box["width"], box["y"] + down * box["height"])
 
 
-def check(visit: Visit, cell: Cell, before: Shown) -> Shown:
+def check(visit: CellVisit, cell: Cell, before: Shown) -> Shown:
     """Raise unless headline, numbers and every chart are those of this cell."""
     now, words = visit.shown(), [WORDS[place] for place in cell]
     assert now.headline == f"How much does “{words[0]}” look at “{words[1]}”?", now.headline
@@ -242,7 +161,7 @@ def check(visit: Visit, cell: Cell, before: Shown) -> Shown:
     return now
 
 
-def steps(visit: Visit, figures: Figures) -> None:
+def steps(visit: CellVisit, figures: Figures) -> None:
     """Go through the steps with the arrow keys and back, and to all at once."""
     forth = list(range(2, len(STEPS) + 1))
     keys = [("ArrowRight", step) for step in forth]
@@ -266,7 +185,7 @@ def containers(page: Page) -> list[int]:
     return [int(name.split("st-key-step_")[1][0]) for name in names]
 
 
-def heads(visit: Visit, figures: Figures) -> None:
+def heads(visit: CellVisit, figures: Figures) -> None:
     """Go through the heads with the arrow keys of their field and back."""
     before = visit.shown()
     for key in ["ArrowUp"] * CHANGES + ["ArrowDown"] * CHANGES:
@@ -284,7 +203,7 @@ def measure(browser: Browser, app: RunningApp, model: Path, count: int) -> Figur
     """Time all of it on one server."""
     figures = Figures()
     for step in (*range(1, len(STEPS) + 1), 0):
-        visit = Visit(browser)
+        visit = CellVisit(browser)
         text, drawn = visit.open(f"{app.address}/{link(model, step)}")
         when = "cold" if step == 1 else "again"
         if step:
@@ -293,7 +212,7 @@ def measure(browser: Browser, app: RunningApp, model: Path, count: int) -> Figur
         clicks(visit, step, count, figures)
         visit.leave()
     for step, go in ((1, steps), (HEAD_STEP, heads)):
-        visit = Visit(browser)
+        visit = CellVisit(browser)
         visit.open(f"{app.address}/{link(model, step)}")
         go(visit, figures)
         visit.leave()

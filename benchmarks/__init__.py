@@ -1,0 +1,1 @@
+"""Timings that a person reads; no tests."""
