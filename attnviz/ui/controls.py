@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from attnviz.inputs import Needs
 
 UNFOLLOWED_D_K = 64  # where the playground stands while no head is on screen
+QUERY_LABEL, KEY_LABEL = "Query: the token that looks", "Key: the token looked at"
+LISTED = 1000  # tokens; of more, the position of one is typed
 TEXT_HELP = "Type a sentence of your own; Ctrl + Enter reads it."
 MODEL_HELP = (
     "Choose one, or type the name of a model on the Hugging Face hub, or the path of a folder. "
@@ -283,27 +285,46 @@ def hide_first(head: Head) -> None:
 
 def query(head: Head, place: DeltaGenerator) -> int:
     """Which query's row is looked at, by its position."""
-    opening = opening_query(head.queries, head.picture is not None and not head.cross)
-    return _token("query", "Query: the token that looks", head.queries, opening, place)
+    of_a_picture = head.picture is not None and not head.cross
+
+    def opening() -> int:
+        return opening_query(head.queries, of_a_picture)
+
+    return token("query", QUERY_LABEL, head.queries, opening, place)
 
 
-def _token(name: str, label: str, tokens: pd.DataFrame, opening: int, place: DeltaGenerator) -> int:
-    """A token of an axis, by its position: what its list or the link has, if it is there."""
-    from_link = getattr(selected.current(), name)
-    position = asked_for = held(key_of(name), from_link)
-    if position not in tokens.index:
-        position = opening
-        if key_of(name) not in st.session_state and from_link is not None:
-            st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, position)))
-    st.session_state[key_of(name)] = position
-    place.selectbox(
-        label,
-        list(tokens.index),
-        format_func=lambda at: f"{at} {tokens['token'][at]}",
-        key=key_of(name),
-    )
-    selected.change(**{name: position})
-    return position
+def token(
+    name: str, label: str, tokens: pd.DataFrame, opening: Callable[[], int], place: DeltaGenerator
+) -> int:
+    """A token of an axis, by its position: what its field or the link has, if it is there.
+
+    The field is a list, or a number where the list would be long.
+    """
+    asked_for = held(key_of(name), getattr(selected.current(), name))
+    at = None if asked_for is None else holding(tokens, asked_for)
+    if at is None:
+        at = opening()
+        if key_of(name) not in st.session_state and asked_for is not None:
+            st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, at)))
+    st.session_state[key_of(name)] = at
+    if len(tokens) > LISTED:
+        place.number_input(label, int(tokens.index[0]), int(tokens.index[-1]), key=key_of(name))
+    else:
+        place.selectbox(
+            label,
+            list(tokens.index),
+            format_func=lambda at: f"{at} {tokens['token'][at]}",
+            key=key_of(name),
+        )
+    selected.change(**{name: at})
+    return at
+
+
+def holding(tokens: pd.DataFrame, position: int) -> int | None:
+    """The row of an axis in which a token of the text lies, by its first token's position."""
+    last = tokens["last"] if "last" in tokens else tokens["position"]
+    inside = (tokens["position"] <= position) & (position <= last)
+    return int(tokens.index[inside][0]) if inside.any() else None
 
 
 def opening_query(tokens: pd.DataFrame, of_a_picture: bool = False) -> int:
@@ -325,8 +346,7 @@ def opening_query(tokens: pd.DataFrame, of_a_picture: bool = False) -> int:
 
 def key(head: Head, query: int, place: DeltaGenerator) -> int:
     """Which key a query is matched with, by its position: at first the one it looks at most."""
-    opening = int(head.matrix.loc[query].idxmax())
-    return _token("key", "Key: the token looked at", head.keys, opening, place)
+    return token("key", KEY_LABEL, head.keys, lambda: int(head.matrix.loc[query].idxmax()), place)
 
 
 def take_cell(query: int, key: int) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from attnviz.ui import look, sentences, views
+from attnviz.ui import look, views
 from attnviz.ui import selection as selected
 from attnviz.ui import view_sentences as told
-from attnviz.ui.controls import opening_query
-from attnviz.ui.fields import held, keep, key_of, new_key
+from attnviz.ui.controls import KEY_LABEL, QUERY_LABEL, opening_query, token
+from attnviz.ui.fields import keep, key_of, new_key
 from attnviz.ui.readings import Asked, NotServed
 from attnviz.ui.views import CELLS, How, Place
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from attnviz.reading import Reading
 
 WEIGHED = {
@@ -47,7 +45,6 @@ PAIRINGS = {
 VIEWS = {"matrix": "Matrix", "lines": "Lines", "text": "Text", "ranking": "Ranking"}
 BESIDE = 5  # heads next to the one that is open
 NEAREST = 10  # tokens in view at least
-LISTED = 1000  # tokens; of more, a position is typed
 
 
 def how(reading: Reading, part: str) -> How:
@@ -126,46 +123,15 @@ def cell(place: Place, how: How) -> tuple[int, int]:
     found = views.axes(place, how)
     left, right = st.columns(2)
     of_a_picture = views.of_a_picture(place)
-    query = _token(
+    query = token(
         "query",
-        "Query: the token that looks",
+        QUERY_LABEL,
         found.queries,
         lambda: opening_query(found.queries, of_a_picture),
         left,
     )
-    key = _token(
-        "key",
-        "Key: the token looked at",
-        found.keys,
-        lambda: views.opening_key(place, how, query),
-        right,
-    )
+    key = token("key", KEY_LABEL, found.keys, lambda: views.opening_key(place, how, query), right)
     return query, key
-
-
-def _token(
-    name: str, label: str, tokens: pd.DataFrame, opening: Callable[[], int], place: DeltaGenerator
-) -> int:
-    """A row of an axis, by the position of its first token: by a list, or typed where long."""
-    asked_for = held(key_of(name), getattr(selected.current(), name))
-    at = None if asked_for is None else views.holding(tokens, asked_for)
-    if at is None:
-        at = opening()
-        if key_of(name) not in st.session_state and asked_for is not None:
-            st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, at)))
-    st.session_state[key_of(name)] = at
-    if len(tokens) > LISTED:
-        first, last = int(tokens.index[0]), int(tokens.index[-1])
-        place.number_input(label, first, last, key=key_of(name))
-    else:
-        place.selectbox(
-            label,
-            list(tokens.index),
-            format_func=lambda position: f"{position} {tokens['token'][position]}",
-            key=key_of(name),
-        )
-    selected.change(**{name: at})
-    return at
 
 
 def take_token(axis: str, position: int) -> None:

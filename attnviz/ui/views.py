@@ -223,12 +223,6 @@ def strongest(place: Place, view: View, query: int, key: int) -> tuple[int, int]
     )
 
 
-def holding(tokens: pd.DataFrame, position: int) -> int | None:
-    """The row of an axis in which a token of the text lies, by its first token's position."""
-    inside = (tokens["position"] <= position) & (position <= tokens["last"])
-    return int(tokens.index[inside][0]) if inside.any() else None
-
-
 # --- numbers
 
 

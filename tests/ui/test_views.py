@@ -25,7 +25,7 @@ from heads_reference import (
     rolled_out,
 )
 
-from attnviz.ui import views
+from attnviz.ui import controls, views
 from attnviz.ui.readings import Asked, NotServed, served
 from attnviz.ui.views import How, Place, View
 
@@ -209,15 +209,15 @@ def test_a_token_lies_in_its_word():
     keys = views.axes(PLACE, How(words=True)).keys
     piece = next(span for span in zip(keys["position"], keys["last"], strict=True) if span[1] == 5)
     assert piece[0] < 5
-    assert [views.holding(keys, at) for at in piece] == [piece[0]] * 2
-    assert views.holding(keys, 0) == 0
-    assert views.holding(views.axes(PLACE, How(without="first")).keys, 0) is None
-    assert views.holding(keys, 99) is None
+    assert [controls.holding(keys, at) for at in piece] == [piece[0]] * 2
+    assert controls.holding(keys, 0) == 0
+    assert controls.holding(views.axes(PLACE, How(without="first")).keys, 0) is None
+    assert controls.holding(keys, 99) is None
 
 
 def test_a_chosen_piece_chooses_its_word_in_the_picture():
     view = shown(query=5, key=5, words=True)
-    first = views.holding(view.queries, 5)
+    first = controls.holding(view.queries, 5)
     assert (view.query, view.key) == (first, first)
     assert first != 5
 
