@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -26,7 +26,7 @@ PACKAGES = {  # address on the CDN: npm's package, and the file in it
     "jquery/2.0.0/jquery.min.js": ("jquery@2.1.0", "dist/jquery.min.js"),
 }
 PATIENCE = 300_000  # ms
-TIMES = 7
+TIMES = 5
 # The ms from setting another layer in the menu to the painted frame.
 CHANGE_LAYER = f"""async layer => {{
     const start = performance.now(), menu = document.querySelector('#layer');
@@ -54,16 +54,17 @@ class Compared:
     hover: float
 
 
-def measured(browser: Browser, python: str, model: Path, lengths: Sequence[int]) -> list[Compared]:
-    """Both views of a model, on texts of so many tokens."""
+def measured(
+    browser: Browser, python: str, model: Path, lengths: Sequence[int]
+) -> Iterator[Compared]:
+    """Both views of a model, on texts of so many tokens; the largest pages take minutes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         scripts = {address: _unpacked(folder, *of) for address, of in PACKAGES.items()}
-        return [
-            _measured(browser, python, model, folder / f"{view}.html", tokens, scripts)
-            for tokens in lengths
-            for view in ("head_view", "model_view")
-        ]
+        for tokens in lengths:
+            for view in ("head_view", "model_view"):
+                file = folder / f"{view}.html"
+                yield _measured(browser, python, model, file, tokens, scripts)
 
 
 def _unpacked(folder: Path, package: str, file: str) -> str:
@@ -129,13 +130,12 @@ def _tokens(page: Page, view: str) -> list:
     return page.locator(words).all()[1 : 1 + 2 * TIMES]
 
 
-def table(rows: Sequence[Compared]) -> str:
-    """Return a Markdown table."""
-    lines = [
-        "| page | bytes | from load to drawn | another head | hover |",
-        "|---|---|---|---|---|",
-    ]
-    for row in rows:
-        times = f"{row.drawn:.2f} s | {1000 * row.change:.0f} ms | {1000 * row.hover:.0f} ms"
-        lines.append(f"| {row.name} | {row.size / 1e6:.1f} MB | {times} |")
-    return "\n".join(lines)
+HEADER = """| page | bytes | from load to drawn | another head | hover |
+|---|---|---|---|---|
+"""
+
+
+def row(of: Compared) -> str:
+    """A row of a Markdown table under `HEADER`."""
+    times = f"{of.drawn:.2f} s | {1000 * of.change:.0f} ms | {1000 * of.hover:.0f} ms"
+    return f"| {of.name} | {of.size / 1e6:.2f} MB | {times} |\n"

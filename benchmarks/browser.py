@@ -306,11 +306,17 @@ def table(figures: Figures) -> str:
         seconds = [change.seconds for change in changes]
         picture = median(change.picture for change in changes)
         told = " | ".join(map(spelt, (median(seconds), picture, min(seconds), max(seconds))))
-        sizes = [sum(change.sizes) for change in changes]
-        largest = max(max(change.sizes, default=0) for change in changes)
-        sent = f"{median(sizes) / 1000:.0f} kB | {largest / 1000:.0f} kB"
-        lines.append(f"| {name} | {told} | {len(changes)} | {sent} |")
+        lines.append(f"| {name} | {told} | {len(changes)} | {sent(changes)} |")
     return "\n".join(lines)
+
+
+def sent(changes: list[Change]) -> str:
+    """Two cells: all bytes of the median change, and of the largest message of any."""
+    if not any(change.sizes for change in changes):
+        return "– | –"
+    usual = median(sum(change.sizes) for change in changes)
+    largest = max(max(change.sizes, default=0) for change in changes)
+    return f"{usual / 1000:.0f} kB | {largest / 1000:.0f} kB"
 
 
 def spelt(seconds: float) -> str:
@@ -334,25 +340,32 @@ def report(browser: Browser, app: RunningApp, model: Path, asked: argparse.Names
     if asked.only in ("", "short"):
         short_texts(browser, app, model, asked.changes, figures)
     if asked.only in ("", "long"):
-        for name, words in ((model, text(PLACES, 1)), (ROOT / "attnviz/bundled", bundled_text())):
+        for name, words, tokens in (
+            (model, text(PLACES, 1), PLACES),
+            (ROOT / "attnviz" / "bundled", bundled_text(), BUNDLED_TOKENS),
+        ):
             taken = forward(name, words)
-            figures[f"plain forward pass, {len(words):,} signs"].append(Change(taken, taken, ()))
+            figures[f"plain forward pass, {tokens:,} tokens"].append(Change(taken, taken, ()))
         long_texts(browser, app, model, figures)
-    say(table(figures))
+    if figures:
+        say(f"{table(figures)}\n\n")
     if asked.only in ("", "compared"):
-        rows = [compared(browser, app, model, tokens) for tokens in COMPARED]
+        say(bertviz_pages.HEADER)
+        for tokens in COMPARED:
+            say(bertviz_pages.row(compared(browser, app, model, tokens)))
         if asked.bertviz:
-            rows += bertviz_pages.measured(browser, asked.bertviz, model, COMPARED)
-        say(bertviz_pages.table(rows))
+            for page in bertviz_pages.measured(browser, asked.bertviz, model, COMPARED):
+                say(bertviz_pages.row(page))
+        say("\n")
     if asked.only in ("", "memory"):
         with visiting(browser) as visit:
             visit.open(f"{app.address}/{link(model, text(512), layer=LAYER, head=HEAD)}", "matrix")
-            say(of_memory(grown(visit, app, asked.memory)))
+            say(of_memory(grown(visit, app, asked.memory)) + "\n\n")
 
 
 def say(words: str) -> None:
     """Write a part of the result."""
-    sys.stdout.write(f"{words}\n\n")
+    sys.stdout.write(words)
     sys.stdout.flush()
 
 
@@ -371,7 +384,7 @@ def main() -> None:
             app.wait()
             before = os.getloadavg()[0]
             report(browser, app, Path(folder), asked)
-    say(f"Load: {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores")
+    say(f"Load: {before:.1f} before, {os.getloadavg()[0]:.1f} after, {os.cpu_count()} cores\n")
 
 
 if __name__ == "__main__":
