@@ -132,19 +132,13 @@ def as_bytes(item: Item) -> bytes:
 
 SHOWN = [
     {},
-    {"weighed": "norms"},
     {"weighed": "norms", "words": True, "without": "first"},
     {"weighed": "scores"},
     {"weighed": "logits", "without": "special", "pairing": "BA"},
     {"over": "mean_heads", "without": "special"},
-    {"over": "max_heads", "words": True},
-    {"over": "mean_layers", "pairing": "AA", "words": True},
-    {"over": "max_layers", "without": "first"},
+    {"over": "max_layers", "words": True},
     {"over": "rollout", "without": "special", "words": True},
     {"pairing": "AB"},
-    {"pairing": "BB", "without": "special", "words": True},
-    {"without": "first"},
-    {"words": True},
 ]
 
 
@@ -677,6 +671,16 @@ def test_a_pinned_head_that_is_not_there_gets_a_sentence_and_can_be_let_go(pin: 
     assert "pin" not in app.query_params
 
 
+def test_a_click_in_a_pinned_picture_chooses_as_far_as_there_are_tokens():
+    other = f"{KING} {KING}"
+    app = served(page(text=KING, query="5", key="2", pin="decoder.1.2", pin_text=other))
+    tell(app, "matrix_1", query=8, key=1)
+    assert (app.query_params["query"], app.query_params["key"]) == ("8", "1")
+    tell(app, "matrix_1", query=15, key=3)
+    assert int(app.query_params["query"]) < 10
+    assert sent(app, "matrix_0_choice")["chosen"][0] < 10
+
+
 # --- files
 
 
@@ -763,9 +767,15 @@ TEXTS = {
 }
 
 
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("model", ["bundled", "minilm"])
-def test_labels_are_those_of_the_tokens_in_each_form(text: str, model: str):
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        *(("bundled", text) for text in TEXTS.values()),
+        *(("minilm", TEXTS[name]) for name in ("emoji", "tabs", "two hundred equal words")),
+    ],
+    ids=[*TEXTS, "emoji for WordPiece", "tabs for WordPiece", "many for WordPiece"],
+)
+def test_labels_are_those_of_the_tokens_in_each_form(model: str, text: str):
     if model == "minilm":
         minilm()
     reading = readings.served(Asked(model, text), None)
