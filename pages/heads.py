@@ -24,7 +24,8 @@ from attnviz.ui.views import Place  # noqa: E402
 
 def at_a_glance(place: Place, reading: Reading) -> None:
     """Every head of every layer; of a long text once it is asked for."""
-    fold = look.fold("All heads", "overview", opened=figures.is_short(reading))
+    short = figures.is_short(reading)
+    fold = look.fold("All heads", "overview" if short else "long_overview", opened=short)
     if fold:
         with fold:
             figures.all_heads(place, reading)

@@ -287,14 +287,22 @@ def test_what_was_made_of_the_weights_is_said(how: dict, told: str):
     assert told in said(served(of_minilm(**how)))
 
 
-def test_rollout_to_another_text_is_a_sentence_and_the_fields_stay(tmp_path: Path):
+def test_rollout_to_another_text_is_not_offered(tmp_path: Path):
     path = saved_models.save(tmp_path / "t5", "t5")
     app = page(model=path, text="the cat sat", target="king gave key", part="cross", over="rollout")
-    assert not app.exception
-    assert "queries and keys that are the same tokens" in errors(app)[0]
-    app.selectbox(key="over").set_value("head")
-    served(app.run())
+    served(app)
+    assert "“attention rollout” cannot be had under “Of”" in warnings_of(app)[0]
+    assert "attention rollout" not in app.selectbox(key="over").options
     assert "matrix_0" in keys_of(app)
+
+
+def test_a_pinned_head_that_cannot_be_shown_so_leaves_the_open_one(tmp_path: Path):
+    path = saved_models.save(tmp_path / "t5", "t5")
+    wanted = {"pin": "encoder.0.0", "pin_model": path, "pin_text": "king gave key " * 200}
+    app = served(page(model="minilm", text=KING, weighed="norms", **wanted))
+    assert "Layer 0, head 0 cannot stand beside it: Lengths of values" in warnings_of(app)[0]
+    assert "matrix_0" in keys_of(app)
+    assert "matrix_1" not in keys_of(app)
 
 
 # --- the link

@@ -120,7 +120,7 @@ def _drawn(
     return {
         "levels": {**sent},
         "top": high,
-        "low_written": f"{quantity} {-high if sent['low'] < 0 else 0:.3g}",
+        "low_written": f"{quantity} {f'−{high:.3g}' if sent['low'] < 0 else 0}",
         "top_written": f"{high:.3g}",
         "palette": picture.palette(signed=sent["low"] < 0),
     }

@@ -307,13 +307,14 @@ def token(
         if key_of(name) not in st.session_state and asked_for is not None:
             st.warning(look.plain(sentences.no_such_token(name, tokens, asked_for, at)))
     st.session_state[key_of(name)] = at
+    words = dict(zip(tokens.index, tokens["token"], strict=True))
     if len(tokens) > LISTED:
         place.number_input(label, int(tokens.index[0]), int(tokens.index[-1]), key=key_of(name))
     else:
         place.selectbox(
             label,
-            list(tokens.index),
-            format_func=lambda at: f"{at} {tokens['token'][at]}",
+            list(words),
+            format_func=lambda at: f"{at} {words[at]}",
             key=key_of(name),
         )
     selected.change(**{name: at})

@@ -70,7 +70,8 @@ def _overs(reading: Reading, part: str) -> Mapping[str, str]:
     return {
         name: title
         for name, title in OVER.items()
-        if several or name.endswith("heads") or name == "head"
+        if name in ("head", "mean_heads", "max_heads")
+        or (several and (name != "rollout" or part != "cross"))
     }
 
 
@@ -84,7 +85,8 @@ def _choice(name: str, label: str, options: Mapping[str, str], place: DeltaGener
     wanted = st.session_state.get(name, getattr(selected.current(), name))
     usual = next(iter(options))
     if wanted not in options and name not in st.session_state:
-        st.warning(look.plain(told.not_offered(label, wanted, options[usual])))
+        named = {**WEIGHED, **OVER}.get(wanted, wanted)
+        st.warning(look.plain(told.not_offered(label, named, options[usual])))
     st.session_state[name] = wanted if wanted in options else usual
     chosen = place.selectbox(label, list(options), format_func=options.__getitem__, key=name)
     selected.change(**{name: chosen})

@@ -57,11 +57,13 @@ def token_lines(
     on_choose: Callable[[str, int], None],
     cross: bool = False,
     chosen_key: int | None = None,
+    top: float | None = None,
 ) -> None:
     """Draw the `weight_matrix` of one or more heads, each with a name of its own.
 
     Positions are index and columns of the matrices; what is NaN is hidden and has no line. The
-    lines of the `chosen` query stand out at rest. When a visitor chooses a token, `on_choose` is
+    lines of the `chosen` query stand out at rest. A line of the weight `top`, by default the
+    largest, is the strongest. When a visitor chooses a token, `on_choose` is
     called with its axis, "query" or "key", and its position, before the script runs again.
     `label` says whose weights they are. More than 320 tokens on a side, or more than 102,400
     weights, are a sentence instead.
@@ -74,7 +76,7 @@ def token_lines(
         _drawing,
         key,
         of=choosing.digest(queries, keys),
-        data=_drawn(heads, queries, keys, cross) | {"label": f"{label}. {HOW_TO}"},
+        data=_drawn(heads, queries, keys, cross, top) | {"label": f"{label}. {HOW_TO}"},
         choice={"chosen": places},
         told=lambda state: told_token(state, queries, keys),
         on_choose=on_choose,
@@ -109,6 +111,7 @@ def _drawn(
     queries: pd.DataFrame,
     keys: pd.DataFrame,
     cross: bool,
+    top: float | None,
 ) -> dict[str, Any]:
     """What is drawn, whichever token is chosen."""
     of_queries, of_keys = axis_titles(cross)
@@ -117,7 +120,7 @@ def _drawn(
         {"name": name, "colour": colour, "dash": _dash(dash), "levels": _levels(matrix)}
         for (name, matrix), (colour, dash) in zip(heads, looks, strict=True)
     ]
-    top = max(head["levels"]["high"] for head in drawn)
+    top = top or max(head["levels"]["high"] for head in drawn)
     return {
         "heads": drawn,
         "query": _column(queries, of_queries),

@@ -159,9 +159,9 @@ class ReadingOrder extends Drawing {
     this.bringIntoView(this.tokens[place], this.text);
   }
 
-  shade({ levels, top_written: top, quantity }) {
+  shade({ levels, top: high, top_written: top, quantity }) {
     const row = decoded(levels);
-    const strengths = row.map((value) => Math.min(1, Math.abs(value) / levels.high));
+    const strengths = row.map((value) => Math.min(1, Math.abs(value) / high));
     const order = [...strengths.keys()].filter((place) => strengths[place] > 0.001);
     order.sort((one, other) => strengths[other] - strengths[one]);
     const strongest = new Set(order.slice(0, WRITTEN_MOST));

@@ -50,12 +50,14 @@ def reading_order(
     key: str,
     on_choose: Callable[[int], None],
     quantity: str = "weight",
+    top: float | None = None,
 ) -> None:
     """Shade the `keys` by the weights of one query's row, which are in their order.
 
     `query` is the position of the token that looks, None if it is not one of this text, as in
     cross-attention. When a visitor chooses another token, `on_choose` is called with its position
-    before the script runs again. What is NaN is hidden. Of more than 2,000 tokens the 1,000
+    before the script runs again. What is NaN is hidden. `quantity` is what the numbers are; the
+    darkest shade is that of `top`, by default of the largest. Of more than 2,000 tokens the 1,000
     nearest to the query and to its strongest key are shown, and a sentence says so.
     """
     shown = near(row.to_numpy(dtype=float), choosing.place(query, keys))
@@ -66,10 +68,12 @@ def reading_order(
         )
     part = {"part": _part(shown)}
     weights = levels(row.to_numpy(dtype=np.float64)[None, shown])
+    high = top or weights["high"]
     choice = {
         "chosen": None if query is None else int(query),
         "levels": weights,
-        "top_written": f"{weights['high']:.3g}",
+        "top": high,
+        "top_written": f"{high:.3g}",
         "quantity": quantity,
     }
     text = {

@@ -18,7 +18,7 @@ from attnviz.ui.controls import take_cell
 from attnviz.ui.lines import token_lines
 from attnviz.ui.mosaic import mosaic
 from attnviz.ui.reading_order import reading_order
-from attnviz.ui.readings import MAX_TOKENS, Reading, served
+from attnviz.ui.readings import MAX_TOKENS, NotServed, Reading, served
 from attnviz.ui.views import How, Place, View
 
 if TYPE_CHECKING:
@@ -70,8 +70,14 @@ def all_heads(place: Place, reading: Reading) -> None:
 
 def drawing(form: str, places: Sequence[Place], how: How, query: int, key: int, zoom: int) -> View:
     """The heads in the form that is chosen; the first is the one that is open."""
-    shown = [_view(place, how, zoom, query, key) for place in places]
-    FORMS[form](shown, places, query, key)
+    shown, drawn = [_view(places[0], how, zoom, query, key)], [places[0]]
+    for place in places[1:]:
+        try:
+            shown.append(_view(place, how, zoom, query, key))
+            drawn.append(place)
+        except NotServed as problem:
+            st.warning(look.plain(told.not_beside(place.layer, place.head, str(problem))))
+    FORMS[form](shown, drawn, query, key)
     return shown[0]
 
 
@@ -125,9 +131,11 @@ def _name(view: View, place: Place, first: Place) -> str:
     name = told.place(view)
     if place.asked.model != first.asked.model:
         name = f"{view.head.title}, {name}"
-    if place.asked.text != first.asked.text:
-        text = place.asked.text
-        name = f"{name}, on “{text[:40]}{'…' if len(text) > 40 else ''}”"
+    texts = [
+        " / ".join(filter(None, (a.text, a.pair, a.target))) for a in (place.asked, first.asked)
+    ]
+    if texts[0] != texts[1]:
+        name = f"{name}, on “{texts[0][:40]}{'…' if len(texts[0]) > 40 else ''}”"
     return name
 
 
@@ -144,6 +152,7 @@ def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
             st.caption(told.window_of_lines(LINED, max(size[0], size[1], *near.head.n)))
         words = repr([near.queries["token"].tolist(), near.keys["token"].tolist()])
         groups.setdefault(words, []).append((_name(near, place, places[0]), near))
+    top = _top([view for group in groups.values() for _, view in group])
     for at, group in enumerate(groups.values()):
         view = group[0][1]
         token_lines(
@@ -156,6 +165,7 @@ def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
             key=f"lines_{at}",
             on_choose=controls.take_token,
             cross=view.cross,
+            top=top,
         )
 
 
@@ -163,10 +173,12 @@ def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
     """The text in reading order, shaded by what the chosen token looks at."""
     if _signed(shown[0]):
         return
+    rows = [_row(view, place, query) for view, place in zip(shown, places, strict=True)]
+    top = max(float(row.max(skipna=True)) for row, _ in rows)
     for at, (view, place) in enumerate(zip(shown, places, strict=True)):
         if len(shown) > 1:
             st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
-        row, found = _row(view, place, query)
+        row, found = rows[at]
         reading_order(
             row,
             found.keys,
@@ -175,6 +187,7 @@ def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
             key=f"text_{at}",
             on_choose=partial(controls.take_token, "key" if view.cross else "query"),
             quantity=told.QUANTITIES[view.how.weighed],
+            top=top if top > 0 else None,
         )
 
 

@@ -149,6 +149,11 @@ def not_offered(field: str, asked_for: str, shown: str) -> str:
     )
 
 
+def not_beside(layer: int, head: int, why: str) -> str:
+    """Why a head is missing beside the one that is open."""
+    return f"Layer {layer}, head {head} cannot stand beside it: {why}"
+
+
 def place(view: View) -> str:
     """Which head, as a heading over one of several."""
     part = "" if view.head.only_part else f", {view.head.part}"

@@ -7,7 +7,7 @@ asked for. Of longer texts only those rows are worked out that a picture needs.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import streamlit as st
@@ -119,8 +119,14 @@ class _Numbers:
 
 def axes(place: Place, how: How) -> Axes:
     """The tokens, words or sentences that look and that are looked at."""
-    reading = served(place.asked, None)
-    call, numbers = reading.calls(place.part)[place.layer], _numbers(place, how)
+    return _axes(replace(place, head=0), how, place)
+
+
+@st.cache_resource(max_entries=12, show_spinner=False, hash_funcs={Place: lambda place: place.key})
+def _axes(of_layer: Place, how: How, _place: Place) -> Axes:
+    """The same for all heads of a layer; worked out with the one at hand."""
+    reading = served(_place.asked, None)
+    call, numbers = reading.calls(_place.part)[_place.layer], _numbers(_place, how)
     return Axes(
         _axis(reading.queries(call), numbers.queries), _axis(reading.keys(call), numbers.keys)
     )

@@ -158,7 +158,7 @@ def test_signed_numbers_have_zero_in_the_middle(sent: dict[str, Any]):
     data = sent["picture"]["data"]
     reach = scores.abs().max().item()
     np.testing.assert_allclose(read(data), scores.numpy(), atol=0.0501)
-    assert data["low_written"] == f"score {-reach:.3g}"
+    assert data["low_written"] == f"score −{reach:.3g}"
     palette = np.frombuffer(bytes.fromhex(data["palette"]), np.uint8).reshape(256, 4)
     assert palette[0, :3].tolist() == [0x2C, 0x7B, 0xB6]
     assert palette[-1, :3].tolist() == [0xCC, 0x55, 0x00]

@@ -75,6 +75,11 @@ def test_the_weights_of_every_head_are_sent_with_its_name_and_look(sent: dict[st
     assert json.loads(json.dumps(data)) == data
 
 
+def test_two_drawings_may_share_a_scale(sent: dict[str, Any]):
+    draw(matrix(seed=1), top=1.25)
+    assert (sent["lines"]["data"]["top"], sent["lines"]["data"]["top_written"]) == (1.25, "1.25")
+
+
 def test_one_head_has_the_colour_of_what_is_real_and_the_columns_their_titles(
     sent: dict[str, Any],
 ):

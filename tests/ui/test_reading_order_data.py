@@ -64,6 +64,14 @@ def test_text_and_row_are_sent_apart(sent: dict[str, Any]):
         assert sent["choice"]["data"][name] == text[name]
 
 
+def test_two_texts_may_share_a_scale(sent: dict[str, Any]):
+    show(top=0.75, quantity="length")
+    choice = sent["choice"]["data"]
+    assert (choice["top"], choice["top_written"], choice["quantity"]) == (0.75, "0.75", "length")
+    show()
+    assert sent["choice"]["data"]["top"] == pytest.approx(0.6)
+
+
 def seeded_row(count: int) -> pd.Series:
     """Small weights, and a large one at a tenth of the way."""
     row = np.random.default_rng(count).random(count) * 1e-5
