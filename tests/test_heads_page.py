@@ -838,7 +838,7 @@ def test_the_overview_is_coloured_and_ordered_as_asked():
 
 def test_all_heads_of_a_long_text_are_worked_out_when_asked_for(far: AppTest):
     assert "mosaic" not in keys_of(far)
-    far.session_state["fold_overview"] = True
+    far.session_state["fold_long_overview"] = True
     served(far.run())
     assert "mosaic" in keys_of(far)
     assert reference.SENTENCE.strip() in far.text_area[0].value
