@@ -25,7 +25,7 @@ from attnviz.charts import mosaic as mosaics
 from attnviz.charts import ranking as rankings
 from attnviz.charts.mosaic import PartOfHeads
 from attnviz.export import Shown
-from attnviz.inputs import inputs_for
+from attnviz.inputs import inputs_for, needs
 from attnviz.limits import beyond_training, most_places
 from attnviz.models import LoadedModel, ModelCard, load
 from attnviz.reading import Reading
@@ -194,6 +194,7 @@ def _reading(
 ) -> Reading:
     stated = model.card.max_tokens
     places = most_places(model.model, stated)
+    _check_taken(model, pair, target)
     inputs = inputs_for(model, text, target, picture, places, pair=pair)
     captured = capture(model.model, inputs.tensors)
     longest = max(len(tokens or ()) for tokens in (inputs.source, inputs.target))
@@ -203,6 +204,15 @@ def _reading(
         warnings.warn(warning, stacklevel=3)
     difference = recording_difference(model.model, inputs.tensors)
     return Reading(model.card.title, warning, inputs, captured, difference)
+
+
+def _check_taken(model: LoadedModel, pair: str, target: str) -> None:
+    """Refuse what the model would leave aside."""
+    taken = needs(model.model, model.tokenizer)
+    if pair and not taken.pair:
+        raise ValueError("This model reads one text; give no pair.")
+    if target and not taken.target:
+        raise ValueError("This model has no decoder beside an encoder; give no target.")
 
 
 def _head(reading: Reading, layer: int, head: int, part: str | None) -> _Head:
@@ -270,6 +280,8 @@ def _query(query: int, queries: pd.DataFrame) -> int:
 
 def _within(shown: _Head, tokens: slice) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The queries and keys of a slice, next to each other."""
+    if not isinstance(tokens, slice) or tokens.step not in (None, 1):
+        raise ValueError("The tokens to draw are next to each other: tokens=slice(0, 100).")
     place = slice(tokens.start, tokens.stop)
     queries, keys = shown.queries.iloc[place], shown.keys.iloc[place]
     if queries.empty or keys.empty:

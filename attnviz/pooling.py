@@ -20,8 +20,8 @@ HIDES = {
         "one head that is undecided between two."
     ),
     "maximum": (
-        "A maximum hides how many heads look there: one of many is enough, and rows no longer "
-        "sum to 1."
+        "A maximum hides how many heads look there: one of many is enough, and its rows are "
+        "shares of nothing."
     ),
     "layers": (
         "Over layers, heads are averaged within each layer first, since head 3 of one layer has "

@@ -49,11 +49,11 @@ def in_detail(place: Place, reading: Reading, right: DeltaGenerator, left: Delta
     with left:
         form = fields.form()
         zoom = fields.zoom(figures.size(place, how)) if form == "matrix" else 0
-        view = figures.drawing(form, places, how, query, key, zoom)
-        figures.caption(place, view, form)
+        drawn = figures.drawing(form, places, how, query, key, zoom)
+        figures.caption(drawn, form)
     with right:
-        figures.said(place, view, query)
-        figures.take_home(form, places, view, query)
+        figures.said(drawn, query)
+        figures.take_home(form, drawn, query)
 
 
 def heads() -> None:

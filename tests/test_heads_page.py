@@ -21,7 +21,7 @@ from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.testing.v1 import AppTest
 from test_pages import APP, errors, field, said, served, warnings_of
 
-from attnviz.ui import readings, view_figures, views
+from attnviz.ui import look, readings, view_figures, views
 from attnviz.ui.downloads import Item
 from attnviz.ui.readings import Asked
 
@@ -191,7 +191,7 @@ def choose(app: AppTest, how: dict) -> None:
             app.selectbox(key=name).set_value(wanted)
             served(app.run())
     for toggle in app.toggle:
-        if toggle.value != how.get("words", False):
+        if not toggle.disabled and toggle.value != how.get("words", False):
             toggle.set_value(how.get("words", False))
             served(app.run())
 
@@ -247,7 +247,7 @@ def test_of_several_heads_weights_only_are_offered():
 @pytest.mark.parametrize("weighed", ["scores", "logits"])
 def test_words_have_no_scores(weighed: str):
     app = served(of_minilm(weighed=weighed, words="1"))
-    assert [toggle.label for toggle in app.toggle] == []
+    assert app.toggle(key="words").disabled
     close(picture(app), minilm(PAIR).shown(weighed=weighed)[0])
 
 
@@ -834,6 +834,44 @@ def test_the_overview_is_coloured_and_ordered_as_asked():
     served(app.run())
     assert "order" not in app.query_params
     assert sent(app, "mosaic")["parts"][0]["order"] is None
+
+
+@pytest.mark.parametrize("query", [431, 433])
+def test_forms_of_a_row_are_of_the_chosen_query_where_the_matrix_is_in_blocks(query: int):
+    text, n = long_text(440)
+    assert 300 < n <= 512
+    weights = bundled(text)[1, 2, query]
+    asked = {"text": text, "layer": "1", "head": "2", "query": str(query)}
+    ranked = table(served(page(view="ranking", **asked)))
+    assert ranked["key"][0] == int(weights.argmax())
+    assert ranked["weight"][0] == pytest.approx(float(weights.max()), abs=1e-5)
+    app = served(page(view="text", **asked))
+    assert sent(app, "text_0_choice")["chosen"] == query
+    close(np.nan_to_num(shades(app)), weights)
+
+
+def test_positions_are_whole_numbers():
+    columns = look.columns(pd.DataFrame({"key": [3371], "weight": [0.12345], "token": ["a"]}))
+    assert columns["key"]["type_config"]["format"] == "%d"
+    assert columns["weight"]["type_config"]["format"] == "%.3g"
+
+
+def test_the_caption_of_what_is_pooled_names_no_head():
+    app = served(page(text=KING, over="rollout"))
+    assert "attention rollout over all layers" in captions(app)
+    assert "head 2" not in next(line for line in captions(app).splitlines() if "rollout" in line)
+
+
+def test_heads_of_a_link_that_are_not_there_are_told():
+    app = served(page(text=KING, layer="0", head="2", beside="0.0 1.3 7.7 0.0"))
+    assert "no head 7.7" in warnings_of(app)[0]
+    assert app.multiselect(key="beside_heads").value == ["0.0", "1.3"]
+    assert {"matrix_0", "matrix_1", "matrix_2"} <= keys_of(app)
+    assert "matrix_3" not in keys_of(app)
+
+
+def captions(app: AppTest) -> str:
+    return "\n".join(one.value.replace("\\", "") for one in app.caption)
 
 
 def test_all_heads_of_a_long_text_are_worked_out_when_asked_for(far: AppTest):

@@ -241,3 +241,16 @@ def test_the_lines_of_the_readme_are_run_as_they_stand():
     drawn = [eval(view, names).to_dict() for view in views[1:]]
     assert len(drawn) == 4
     assert all("MiniLM-L6" in json.dumps(spec["title"]) for spec in drawn)
+
+
+def test_what_the_model_would_leave_aside_is_refused():
+    with pytest.raises(ValueError, match="reads one text"):
+        attnviz.read("bundled", "a cat", pair="a dog")
+    with pytest.raises(ValueError, match="no decoder beside an encoder"):
+        attnviz.read("bundled", "a cat", target="un chat")
+
+
+def test_tokens_to_draw_are_next_to_each_other():
+    reading = attnviz.read("bundled", "The cat sat on the mat.")
+    with pytest.raises(ValueError, match="next to each other"):
+        attnviz.matrix(reading, 0, 0, tokens=slice(0, 10, 2))

@@ -122,7 +122,7 @@ def test_new_draw_changes_the_seed():
 
 def test_example_fills_in_its_text():
     app = served(opened())
-    app.selectbox(key="example").set_value("A list that repeats")
+    field(app.selectbox, "Example").set_value("A list that repeats")
     served(app.run())
     assert text_field(app).value.startswith("seven wolf door")
     assert "“door”" in said(app)
@@ -501,7 +501,7 @@ def test_the_query_that_is_hidden_gives_way_to_another():
 def test_an_example_is_not_undone_by_what_the_browser_still_shows():
     """An action right after the choice of an example brings the fields as they were before it."""
     app = served(opened(text="My own words", head="3", layer="1"))
-    app.selectbox(key="example").set_value("A list that repeats")
+    field(app.selectbox, "Example").set_value("A list that repeats")
     served(app.run())
     stale = {"text": "My own words", "layer": 1, "head": 3, "query": 2}
     for name, value in stale.items():

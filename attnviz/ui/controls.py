@@ -132,21 +132,27 @@ def _picture() -> bytes | None:
 
 
 def _examples(place: DeltaGenerator) -> None:
-    """A menu that fills in the text; it shows the example that the text is, if it is one."""
+    """A menu that fills in the text; it shows the example that the text is, if it is one.
+
+    Its key goes with what it shows: what a browser still sends of the example that a typed text
+    has replaced is no choice.
+    """
     shown = example_of(st.session_state[key_of("text")])
-    st.session_state["example"] = shown.title if shown else None
+    key = f"example_{shown.title if shown else ''}"
+    st.session_state[key] = shown.title if shown else None
     place.selectbox(
         "Example",
         [example.title for example in EXAMPLES],
         index=None,
-        key="example",
+        key=key,
         placeholder="your own text",
         on_change=_take_example,
+        args=(key,),
     )
 
 
-def _take_example() -> None:
-    example = next((e for e in EXAMPLES if e.title == st.session_state["example"]), None)
+def _take_example(key: str) -> None:
+    example = next((e for e in EXAMPLES if e.title == st.session_state[key]), None)
     if example is not None:
         new_key("text", example.text)
         _open(selected.current().model, example.text)
@@ -160,11 +166,13 @@ def _open(model: str, text: str) -> Selection:
         part, (layer, head) = None, OPENING.get(model, NOWHERE)
     if example:
         layer, head = example.heads.get(model, (layer, head))
-    for name in ("part", "layer", "head", "query", "key"):
+    wanted = {"part": part, "layer": layer, "head": head}
+    for name, value in wanted.items():
+        if model != now.model or value != getattr(now, name):
+            new_key(name)
+    for name in ("query", "key"):  # places in another text
         new_key(name)
-    return selected.change(
-        model=model, text=text, part=part, layer=layer, head=head, query=None, key=None
-    )
+    return selected.change(model=model, text=text, query=None, key=None, **wanted)
 
 
 def read(limit: int | None = MAX_TOKENS, pairs: bool = False) -> tuple[Asked, Reading] | None:

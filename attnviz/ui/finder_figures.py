@@ -34,7 +34,9 @@ def finder(asked: Asked, reading: Reading, part: str, on_open: Callable[[int, in
     told = [*sentences.best(found, kind, table), sentences.on_repeats(found, kind, table)]
     for sentence in filter(None, told):
         st.markdown(look.plain(sentence))
-    st.caption(look.plain(f"{sentences.compared(found, kind, table)} {sentences.OPEN}"))
+    ordinary = sentences.ORDINARY if kind.name in sentences.ORDINARY_ONLY else ""
+    told = [sentences.compared(found, kind, table), ordinary, sentences.OPEN]
+    st.caption(look.plain(" ".join(filter(None, told))))
     # A row is chosen in one table: of another text it would be another head.
     _heads(table, f"finder_heads_{part}_{kind.name}_{hash(asked.key)}", on_open)
 

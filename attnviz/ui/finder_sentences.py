@@ -23,7 +23,12 @@ HOW = (  # Markdown, as it stands
     "that see a token to look at, $t_i$ is the token at place $i$, $n$ how many there are, and "
     "$m_i$ how many keys token $i$ sees."
 )
-OPEN = "Tick a row to open that head; a click on a column's name sorts by it."
+OPEN = (
+    "Tick a row (by keyboard: Shift + Space) to open that head; a click on a column's name sorts "
+    "by it."
+)
+ORDINARY = "Special tokens are left out here, as they are not in the overview."
+ORDINARY_ONLY = ("previous token", "next token")
 COMPARED = (
     "Even weights: what a head would score that gives all the keys it sees the same. By chance: "
     "for each token, of a long text for 256 of them, the keys that it should look at are moved at "

@@ -58,7 +58,8 @@ def how(reading: Reading, part: str) -> How:
     pairing = "all"
     if _two_texts(reading, part):
         pairing = _choice("pairing", "From and to", PAIRINGS, right)
-    words = weighed in ("weights", "norms") and _toggle("words", "Whole words")
+    shares = weighed in ("weights", "norms")
+    words = _toggle("words", "Whole words", disabled=not shares) and shares
     chosen: Any = (weighed, over, without, words, pairing)
     return How(*chosen)
 
@@ -93,9 +94,9 @@ def _choice(name: str, label: str, options: Mapping[str, str], place: DeltaGener
     return chosen
 
 
-def _toggle(name: str, label: str) -> bool:
+def _toggle(name: str, label: str, *, disabled: bool) -> bool:
     keep(name, bool(getattr(selected.current(), name)))
-    chosen = st.toggle(label, key=name)
+    chosen = st.toggle(label, key=name, disabled=disabled)
     selected.change(**{name: int(chosen)})
     return chosen
 
@@ -214,6 +215,10 @@ def _compared() -> str:
     return now.beside or now.pin
 
 
+def _own(place: Place) -> str:
+    return f"{place.layer}.{place.head}"
+
+
 def _beside(place: Place, reading: Reading) -> list[Place]:
     names = {
         f"{layer}.{head}": replace(place, layer=layer, head=head)
@@ -221,7 +226,12 @@ def _beside(place: Place, reading: Reading) -> list[Place]:
         for head in range(call.heads)
         if (layer, head) != (place.layer, place.head)
     }
-    asked_for = st.session_state.get("beside_heads", selected.current().beside.split())
+    asked_for = st.session_state.get("beside_heads")
+    if asked_for is None:
+        asked_for = [*dict.fromkeys(selected.current().beside.split())]
+        missing = [name for name in asked_for if name not in names and name != _own(place)]
+        if missing:
+            st.warning(told.no_such_heads(missing))
     st.session_state["beside_heads"] = [name for name in asked_for if name in names][:BESIDE]
     chosen = st.multiselect(
         "Beside it, layer.head",

@@ -120,7 +120,7 @@ def columns(table: pd.DataFrame) -> dict[str, ColumnConfig]:
     names = table.columns[:2] if len(table.columns) > 3 else ()
     return {
         str(name): st.column_config.NumberColumn(
-            format="%.3g",
+            format="%d" if table[name].dtype.kind == "i" else "%.3g",
             width=_width(str(name), DIGITS[table[name].dtype.kind]),
             alignment="left",  # beside what it is called, and first in view
             pinned=name in names,

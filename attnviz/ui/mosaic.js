@@ -229,7 +229,7 @@ class Mosaic extends Drawing {
     const read = this.pointed ?? chosen;
     const said = read ? this.read(read) : "";
     this.part(".reading").textContent = said || "\u00a0";
-    if (!this.pointed || this.byKeys) {
+    if (!this.pointed || this.byKeys || this.pointed.index === chosen?.index) {
       const open = read && read.index === chosen?.index ? ", open" : "";
       this.part("#told").textContent = said + open;
     }

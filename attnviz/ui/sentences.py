@@ -98,12 +98,15 @@ def head_caption(head: Head) -> str:
     return caption(head, "first token hidden, rows renormalised" if head.hidden else "")
 
 
-def caption(head: WhichHead, told: str = "") -> str:
-    """Which head of which model on how many tokens; `told` says what was made of its weights."""
+def caption(head: WhichHead, told: str = "", where: str = "") -> str:
+    """Which head of which model on how many tokens; `told` says what was made of its weights.
+
+    `where` stands for the head where it is not of one alone.
+    """
     parts = [
         "real",
         head.title,
-        place(head),
+        where or place(head),
         f"n = {size(head)}",
         "" if head.d_k is None else f"d_k = {head.d_k}",
         scale(head),

@@ -68,7 +68,9 @@ def all_heads(place: Place, reading: Reading) -> None:
     )
 
 
-def drawing(form: str, places: Sequence[Place], how: How, query: int, key: int, zoom: int) -> View:
+def drawing(
+    form: str, places: Sequence[Place], how: How, query: int, key: int, zoom: int
+) -> list[tuple[Place, View]]:
     """The heads in the form that is chosen; the first is the one that is open."""
     shown, drawn = [_view(places[0], how, zoom, query, key)], [places[0]]
     for place in places[1:]:
@@ -78,7 +80,7 @@ def drawing(form: str, places: Sequence[Place], how: How, query: int, key: int, 
         except NotServed as problem:
             st.warning(look.plain(told.not_beside(place.layer, place.head, str(problem))))
     FORMS[form](shown, drawn, query, key)
-    return shown[0]
+    return list(zip(drawn, shown, strict=True))
 
 
 def _view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
@@ -145,11 +147,9 @@ def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
         return
     groups: dict[str, list[tuple[str, View]]] = {}
     for view, place in zip(shown, places, strict=True):
-        near = view
-        if view.downsampled or max(view.numbers.shape) > LINED:
-            size = len(view.queries), len(view.keys)
-            near = _view(place, view.how, LINED, query, key)
-            st.caption(told.window_of_lines(LINED, max(size[0], size[1], *near.head.n)))
+        near = _near(place, view, query, key)
+        if near is not view:
+            st.caption(told.window_of_lines(LINED, max(view.head.n)))
         words = repr([near.queries["token"].tolist(), near.keys["token"].tolist()])
         groups.setdefault(words, []).append((_name(near, place, places[0]), near))
     top = _top([view for group in groups.values() for _, view in group])
@@ -182,7 +182,7 @@ def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
         reading_order(
             row,
             found.keys,
-            None if view.cross else view.query,
+            None if view.cross else views.nearest(found.queries, query),
             label=f"Text shaded by {told.QUANTITIES[view.how.weighed]}, {told.place(view)}",
             key=f"text_{at}",
             on_choose=partial(controls.take_token, "key" if view.cross else "query"),
@@ -213,7 +213,7 @@ def _ranking(view: View, place: Place, query: int, terms: bool) -> pd.DataFrame:
     row, found = _row(view, place, query)
     if terms and view.how.own and max(view.head.n) <= MAX_TOKENS:
         whole = heads.head(place.asked, place.part, place.layer, place.head)
-        return heads.row(place.asked, whole, view.query)
+        return heads.row(place.asked, whole, views.nearest(found.queries, query))
     return frames.ranking(row, found.keys, told.QUANTITIES[view.how.weighed]).head(RANKED)
 
 
@@ -227,58 +227,92 @@ FORMS = {"matrix": _matrices, "lines": _lines, "text": _texts, "ranking": _ranki
 # --- what is said of them, and what can be taken home
 
 
-def caption(place: Place, view: View, form: str) -> None:
+def caption(drawn: Sequence[tuple[Place, View]], form: str) -> None:
     """What of a long text is drawn, and the line under every drawing."""
+    place, view = drawn[0]
     if form == "matrix" and (sampled := told.sampled(view, size(place, view.how))):
         st.caption(sampled)
-    st.caption(look.plain(sentences.caption(view.head, told.made(view.how, view.heads))))
+    st.caption(look.plain(sentences.caption(view.head, told.made(view.how), told.place(view))))
 
 
-def said(place: Place, view: View, query: int) -> None:
+def said(drawn: Sequence[tuple[Place, View]], query: int) -> None:
     """Where the chosen token looks, and what was made of the weights."""
+    place, view = drawn[0]
     row, found = _row(view, place, query)
     st.subheader(look.plain(told.headline(view.how, query, row, found)))
-    for sentence in told.about(view.how):
+    for sentence in told.about(view.how, view.sinks):
         st.markdown(look.plain(sentence))
     st.caption(told.REMARK)
     if max(view.head.n) <= MAX_TOKENS:
         st.page_link("pages/one_cell.py", label="Work out this cell, number by number")
 
 
-def take_home(form: str, places: Sequence[Place], view: View, query: int) -> None:
+def take_home(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> None:
     """The drawing as files, the numbers of the open head, and its queries, keys and values."""
     from attnviz import export
 
-    place = places[0]
+    place, view = drawn[0]
     reading = served(place.asked, None)
     call = reading.calls(place.part)[place.layer]
-    made = told.made(view.how, view.heads) or "weights"
-    whole = replace(export.head_shown(reading, call, place.head, made), n=size(place, view.how))
-    drawn = replace(whole, note=told.in_view(view) if form == "matrix" else f"query {query}")
-    items = downloads.figure(drawn, lambda: _charts(form, places, view, query))
+    made = told.made(view.how) or "weights"
+    whole = replace(
+        export.head_shown(reading, call, place.head, made),
+        place=told.file_place(view),
+        n=size(place, view.how),
+    )
+    seen = replace(whole, note=_seen(form, drawn, query))
+    items = downloads.figure(seen, lambda: _charts(form, drawn, query))
     items += downloads.numbers(whole, lambda: views.everything(place, view.how))
     if call.query is not None:
         items += downloads.vectors(whole, lambda: call, place.head)
     downloads.downloads(items, "head_downloads")
 
 
-def _charts(form: str, places: Sequence[Place], view: View, query: int) -> list[Drawing]:
-    """The drawing of the open head, and of those beside it on the same tokens, as charts."""
+def _seen(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> str:
+    """What a caption says besides of the picture: the tokens in it, and the heads beside."""
+    place, view = drawn[0]
+    if form in ("text", "ranking"):
+        looking = views.axes(place, view.how).queries
+        return f"where {sentences.word(looking, views.nearest(looking, query))} looks"
+    names = [_name(view, place, drawn[0][0]) for place, view in drawn]
+    from_above = f"from above: {'; '.join(names)}" if len(names) > 1 else ""
+    return " · ".join(filter(None, [told.in_view(view) if form == "matrix" else "", from_above]))
+
+
+def _charts(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> list[Drawing]:
+    """What is on screen as charts, one below the other; a shaded text as its ranking."""
     from attnviz.charts import lines, matrix, ranking
 
+    place, view = drawn[0]
     quantity = told.QUANTITIES[view.how.weighed]
     if form == "matrix":
-        picture = matrix.weight_picture(
-            view.numbers, view.queries, view.keys, view.query, cross=view.cross
-        )
-        top = _top([view]) or 1.0
-        signed = bool((view.numbers < 0).any().any())
-        return [picture, matrix.weight_scale(top, quantity, signed)]
-    if form == "lines":
-        near = _view(places[0], view.how, min(LINED, max(view.numbers.shape)), query, view.key)
-        name = told.place(near)
-        return [
-            lines.token_lines([(name, near.numbers)], near.queries, near.keys, cross=near.cross)
+        shown = [view for _, view in drawn]
+        top = _top(shown) or 1.0
+        signed = any(bool((view.numbers < 0).any().any()) for view in shown)
+        pictures = [
+            matrix.weight_picture(
+                view.numbers, view.queries, view.keys, view.query, cross=view.cross, top=top
+            )
+            for view in shown
         ]
-    row, found = _row(view, places[0], query)
+        return [*pictures, matrix.weight_scale(top, quantity, signed)]
+    if form == "lines":
+        near = [(place, _near(place, view, query, view.key)) for place, view in drawn]
+        return [
+            lines.token_lines(
+                [(_name(view, place, drawn[0][0]), view.numbers)],
+                view.queries,
+                view.keys,
+                cross=view.cross,
+            )
+            for place, view in near
+        ]
+    row, found = _row(view, place, query)
     return [ranking.ranking(frames.ranking(row, found.keys, quantity), quantity)]
+
+
+def _near(place: Place, view: View, query: int, key: int) -> View:
+    """As many tokens about the chosen ones as have lines."""
+    if not view.downsampled and max(view.numbers.shape) <= LINED:
+        return view
+    return _view(place, view.how, LINED, query, key)

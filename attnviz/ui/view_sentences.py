@@ -32,6 +32,8 @@ WITHOUT = {
     "first": "The first token is left out and each row divided by what is left.",
     "special": "Special tokens are left out and each row divided by what is left.",
 }
+SINKS_TOO = "So is the share that a learned sink has taken."
+SAME_FOR_ALL = "It is the same whichever layer and head are chosen."
 WORDS = (
     "Pieces of a word are one: the weights on a key's pieces are added, those of a query's pieces "
     "averaged."
@@ -40,7 +42,10 @@ NORMS_OF_WORDS = (
     "Pieces of a word are one: the lengths of a key's pieces are added, which is at least the "
     "length of their sum, and those of a query's pieces averaged."
 )
-PAIRING = "Only the part from {} text to {} is shown; a row sums to its share, not to 1."
+PAIRING = (
+    "Only the part from {} text to {} is shown, without special tokens; a row sums to its share, "
+    "not to 1."
+)
 TEXTS = {"A": "the first", "B": "the second"}
 SIGNED = (
     "Lines and shades stand for shares, and scores and logits may be negative: see them as a "
@@ -64,6 +69,9 @@ def headline(how: How, query: int, row: pd.Series, axes: Axes) -> str:
         return f"{looking} has its largest {quantity} with {named}: {number(most)}"
     if how.over == "rollout":
         return f"{looking} is mixed most of all from {named}: {sentences.weight(most)} of it"
+    if how.over.startswith("max"):
+        of = "head" if how.over == "max_heads" else "layer"
+        return f"{looking} looks most at {named}: {sentences.weight(most)} in one {of}"
     return f"{looking} looks most at {named}: {sentences.weight(most)} of its attention"
 
 
@@ -72,7 +80,7 @@ def number(value: float) -> str:
     return f"{value:,.3g}".replace("-", "−")
 
 
-def about(how: How) -> list[str]:
+def about(how: How, sinks: bool = False) -> list[str]:
     """What was made of the head's own weights, and what that hides."""
     from attnviz.pooling import HIDES
 
@@ -83,6 +91,8 @@ def about(how: How) -> list[str]:
     if how.weighed != "weights":
         without = without.replace(" and each row divided by what is left", "")
     told.append(without)
+    if without and sinks and how.weighed == "weights":
+        told.append(SINKS_TOO)
     if how.words:
         told.append(NORMS_OF_WORDS if how.weighed == "norms" else WORDS)
     if how.pairing != "all":
@@ -92,24 +102,16 @@ def about(how: How) -> list[str]:
 
 def _pooled(how: How, hides: dict[str, str]) -> list[str]:
     if how.over == "rollout":
-        return [hides["rollout"]]
+        return [hides["rollout"], SAME_FOR_ALL]
     kind, _, of = how.over.partition("_")
     told = [hides["mean" if kind == "mean" else "maximum"]]
-    return [*told, hides["layers"]] if of == "layers" else told
+    return [*told, hides["layers"], SAME_FOR_ALL] if of == "layers" else told
 
 
-def made(how: How, heads: int) -> str:
+def made(how: How) -> str:
     """The same in the few words of a caption, "" for the head's own weights."""
-    over = {
-        "mean_heads": f"mean over {heads} heads",
-        "max_heads": f"maximum over {heads} heads",
-        "mean_layers": "mean over all layers",
-        "max_layers": "maximum over all layers",
-        "rollout": "attention rollout",
-    }
     parts = [
         "" if how.weighed == "weights" else QUANTITIES[how.weighed],
-        over.get(how.over, ""),
         {"first": "without the first token", "special": "without special tokens"}.get(
             how.without, ""
         ),
@@ -149,15 +151,36 @@ def not_offered(field: str, asked_for: str, shown: str) -> str:
     )
 
 
+def no_such_heads(names: list[str]) -> str:
+    """Which heads of a link are not there."""
+    return f"This model has no head {', '.join(names)}; the link's other heads are shown."
+
+
 def not_beside(layer: int, head: int, why: str) -> str:
     """Why a head is missing beside the one that is open."""
     return f"Layer {layer}, head {head} cannot stand beside it: {why}"
 
 
 def place(view: View) -> str:
-    """Which head, as a heading over one of several."""
+    """Of which head the numbers are, or of which heads and layers together."""
     part = "" if view.head.only_part else f", {view.head.part}"
-    return f"layer {view.head.layer}, head {view.head.head}{part}"
+    layer, heads = f"layer {view.head.layer}", view.heads
+    where = {
+        "mean_heads": f"{layer}, mean over {heads} heads",
+        "max_heads": f"{layer}, maximum over {heads} heads",
+        "mean_layers": "mean over all layers",
+        "max_layers": "maximum over all layers",
+        "rollout": "attention rollout over all layers",
+    }
+    return where.get(view.how.over, f"{layer}, head {view.head.head}") + part
+
+
+def file_place(view: View) -> str:
+    """The same in a file's name."""
+    kind, _, of = view.how.over.partition("_")
+    if of == "heads":
+        return f"L{view.head.layer} {kind} of heads"
+    return f"L{view.head.layer}H{view.head.head}" if kind == "head" else f"{kind} {of}".strip()
 
 
 def window_of_lines(shown: int, most: int) -> str:

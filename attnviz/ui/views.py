@@ -87,14 +87,15 @@ class View:
     """A picture's numbers: cells by the position of their first tokens, NaN where hidden.
 
     `downsampled` is True where a cell is the largest of several; `windowed` where there is more
-    than what is in view. `heads` is how many the layer has. `query` and `key` are those of the
-    chosen cell.
+    than what is in view. `heads` is how many the layer has, `sinks` whether they have learned
+    sinks. `query` and `key` are those of the chosen cell.
     """
 
     head: WhichHead
     heads: int
     how: How
     cross: bool
+    sinks: bool
     numbers: pd.DataFrame
     queries: pd.DataFrame
     keys: pd.DataFrame
@@ -156,6 +157,7 @@ def view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
         heads=call.heads,
         how=how,
         cross=call.kind == "cross",
+        sinks=call.sinks is not None,
         numbers=_frame(values, queries, keys),
         queries=queries,
         keys=keys,
@@ -164,6 +166,11 @@ def view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
         downsampled=steps != (1, 1),
         windowed=windowed,
     )
+
+
+def nearest(tokens: pd.DataFrame, position: int) -> int:
+    """The row in which a position lies, or that before it, by its first token's position."""
+    return int(tokens.index[_row(tokens, position)])
 
 
 def of_a_picture(place: Place) -> bool:

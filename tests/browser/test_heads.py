@@ -336,3 +336,16 @@ def test_labels_are_right_and_apart_in_each_form(guest: Visitor, text: str) -> N
     expect_apart(page.locator(".text .token .word"))
     switch(page, "Ranking")
     assert page.evaluate(SCROLLS) <= 1400
+
+
+def test_a_head_that_is_chosen_right_after_a_text_was_typed_is_opened(guest: Visitor) -> None:
+    page = opened(guest, layer=0, head=2)
+    head = page.get_by_role("spinbutton", name="Head", exact=True)
+    for typed, step, expected in (("Dogs ran home.", "Up", 3), ("The king saw.", "Down", 2)):
+        page.get_by_role("textbox", name="Text", exact=True).fill(typed)
+        page.get_by_test_id(f"stNumberInputStep{step}").first.click()
+        expect(page).to_have_url(re.compile(typed.split()[1]))
+        at_rest(page)
+        expect(head).to_have_value(str(expected))
+        expect(page.get_by_text(f"layer 0, head {expected} ·").first).to_be_visible()
+        expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value(typed)

@@ -481,3 +481,18 @@ def test_typing_and_pressing_at_once_are_both_kept(visitor: Visitor) -> None:
         "Alice gave the king a golden key."
     )
     expect(page).to_have_url(re.compile("Alice"))
+
+
+def test_a_typed_text_is_kept_when_the_next_thing_is_a_click_on_another_field(
+    visitor: Visitor,
+) -> None:
+    page = drawn(visitor, "")
+    text = page.get_by_role("textbox", name="Text", exact=True)
+    expect(page.get_by_role("combobox", name="Example")).to_have_value("A pronoun")
+    for typed in ("Dogs ran home.", "The king saw the queen.", "Two wolves met a hare."):
+        text.fill(typed)
+        page.get_by_role("button", name="New draw").click()
+        expect(page).to_have_url(re.compile(typed.split()[1]))
+        wait_until_drawn(page)
+        expect(text).to_have_value(typed)
+        expect(page.get_by_role("combobox", name="Example")).to_have_value("")

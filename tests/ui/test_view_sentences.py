@@ -78,16 +78,17 @@ def test_numbers_have_three_digits_and_a_true_minus(value: float, written: str):
 
 def test_of_the_heads_own_weights_there_is_nothing_to_say():
     assert told.about(How()) == []
-    assert told.made(How(), 12) == ""
+    assert told.made(How()) == ""
 
 
 @pytest.mark.parametrize("how", HOWS, ids=str)
 def test_every_change_is_told_in_whole_sentences(how: How):
-    said, short = told.about(how), told.made(how, 12)
+    said, short = told.about(how), told.made(how)
     assert all(sentence[0].isupper() or sentence.startswith("q·k") for sentence in said)
     assert all(sentence.endswith(".") for sentence in said)
     assert len(set(said)) == len(said)
-    assert bool(said) == bool(short) == (how != How())
+    assert bool(said) == (how != How())
+    assert bool(short) == (replace(how, over="head") != How())
     joined = " ".join(said)
     divided = how.without != "nothing" and how.weighed == "weights"
     assert ("divided by what is left" in joined) == divided
@@ -101,18 +102,31 @@ def test_every_change_is_told_in_whole_sentences(how: How):
     if how.over.startswith("mean"):
         assert "two heads that each look at one token" in joined
     if how.over.startswith("max"):
-        assert "rows no longer sum to 1" in joined
+        assert "its rows are shares of nothing" in joined
+    if how.over.endswith("layers") or how.over == "rollout":
+        assert "the same whichever layer and head" in joined
     if how.pairing != "all":
         first, second = ({"A": "the first", "B": "the second"}[letter] for letter in how.pairing)
         assert f"from {first} text to {second}" in joined
 
 
 def test_no_two_ways_have_the_same_caption():
-    captions = [told.made(how, 12) for how in HOWS]
+    captions = [(told.place(replace(view(5, 7), how=how)), told.made(how)) for how in HOWS]
     assert len(set(captions)) == len(captions)
-    assert told.made(How(over="mean_heads", words=True, pairing="AB"), 11) == (
-        "mean over 11 heads · whole words · A → B"
-    )
+    assert told.made(How(over="mean_heads", words=True, pairing="AB")) == "whole words · A → B"
+
+
+def test_what_learned_sinks_took_is_shared_out_too():
+    divided = How(without="first")
+    assert "learned sink" in " ".join(told.about(divided, sinks=True))
+    assert "learned sink" not in " ".join(told.about(divided))
+    assert "learned sink" not in " ".join(told.about(How("scores", without="first"), sinks=True))
+
+
+@pytest.mark.parametrize(("over", "of"), [("max_heads", "head"), ("max_layers", "layer")])
+def test_a_maximum_is_no_share_of_attention(over: str, of: str):
+    said = told.headline(How(over=over), 2, ROW, AXES)  # type: ignore[arg-type]
+    assert said == f"“*cat*” looks most at “dog”: 0.61 in one {of}"
 
 
 # --- how much is in view
@@ -127,6 +141,7 @@ def view(rows: int, columns: int, downsampled: bool = False, windowed: bool = Fa
         heads=12,
         how=How(),
         cross=False,
+        sinks=False,
         numbers=pd.DataFrame(0.0, index=range(rows), columns=range(columns)),
         queries=queries,
         keys=keys,
@@ -159,6 +174,22 @@ def test_a_head_is_named_with_its_part_where_there_are_several():
     assert told.place(view(5, 7)) == "layer 3, head 11"
     several = replace(view(5, 7), head=replace(HEAD, part="cross", only_part=False))
     assert told.place(several) == "layer 3, head 11, cross"
+
+
+@pytest.mark.parametrize(
+    ("over", "place", "file"),
+    [
+        ("head", "layer 3, head 11", "L3H11"),
+        ("mean_heads", "layer 3, mean over 12 heads", "L3 mean of heads"),
+        ("max_heads", "layer 3, maximum over 12 heads", "L3 max of heads"),
+        ("mean_layers", "mean over all layers", "mean layers"),
+        ("rollout", "attention rollout over all layers", "rollout"),
+    ],
+)
+def test_pooled_numbers_are_of_no_single_head(over: str, place: str, file: str):
+    pooled = replace(view(5, 7), how=How(over=over))  # type: ignore[arg-type]
+    assert told.place(pooled) == place
+    assert told.file_place(pooled) == file
 
 
 def test_lines_of_a_part_say_of_how_many():
