@@ -139,6 +139,7 @@ def _examples(place: DeltaGenerator) -> None:
     """
     shown = example_of(st.session_state[key_of("text")])
     key = f"example_{shown.title if shown else ''}"
+    st.session_state["example_key"] = key
     st.session_state[key] = shown.title if shown else None
     place.selectbox(
         "Example",
@@ -153,7 +154,7 @@ def _examples(place: DeltaGenerator) -> None:
 
 def _take_example(key: str) -> None:
     example = next((e for e in EXAMPLES if e.title == st.session_state[key]), None)
-    if example is not None:
+    if example is not None and key == st.session_state["example_key"]:
         new_key("text", example.text)
         _open(selected.current().model, example.text)
 
