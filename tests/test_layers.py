@@ -41,6 +41,7 @@ LAYERS = (
     {"attnviz.operations", "attnviz.padding", "attnviz.trail"},
     {"attnviz.matrix_products", "attnviz.rotation"},
     {"attnviz.families", "attnviz.interface", "attnviz.trace"},
+    {"attnviz.moments"},
     {"attnviz.equation"},
 )
 ONLY_IN = {"streamlit": ("app", "pages", "attnviz.ui"), "altair": ("attnviz.charts",)}
