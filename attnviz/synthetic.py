@@ -7,7 +7,6 @@ seed gives one draw, whatever the divisor, so that only the divisor makes the di
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -243,20 +242,44 @@ def simulate(d_k: int, n_keys: int, divisor: float, trials: int, seed: int) -> S
 def measured(draw: Draw, divisor: float) -> Simulation:
     """What the softmax makes of the rows of a draw under a divisor."""
     logits = equation.logits(draw.scores, 1 / divisor)
-    weights = equation.weights(logits)
-    logit_gradient = pulled(weights, draw.loss_gradient)
+    return of_rows(
+        logits, draw.loss_gradient, lambda gradient: draw.keys.sum_norm(gradient) / divisor
+    )
+
+
+def of_rows(
+    logits: Float64[Tensor, "trial key"],
+    loss_gradient: Float64[Tensor, "trial key"],
+    query_gradient_norm: Callable[[Tensor], Tensor],
+    sinks: Float64[Tensor, "1 1"] | None = None,
+) -> Simulation:
+    """The numbers of each row of logits; −∞ where a key is hidden, which then counts nowhere.
+
+    `query_gradient_norm` takes dL/dz to ‖dL/dq‖. A learned sink is one more key in J, without
+    a value; `max_weight` and the entropies are those of the other keys' weights.
+    """
+    weights = equation.weights(logits, sinks)
+    visible = logits > -torch.inf
+    keys = visible.sum(-1)
+    logit_gradient = pulled(weights, loss_gradient)
     entropy = torch.special.entr(weights).sum(-1)
+    whole = weights if sinks is None else _with_rest(weights)
     return Simulation(
-        mean_square_logit=(logits**2).mean(-1).numpy(),
+        mean_square_logit=(logits.where(visible, 0.0).square().sum(-1) / keys).numpy(),
         max_weight=weights.amax(-1).numpy(),
         entropy=entropy.numpy(),
-        relative_entropy=(entropy / math.log(max(logits.shape[-1], 2))).numpy(),
+        relative_entropy=(entropy / keys.clamp(min=2).double().log()).numpy(),
         effective_keys=entropy.exp().numpy(),
-        jacobian_trace=jacobian_trace(weights).numpy(),
-        jacobian_norm=jacobian_norm(weights).numpy(),
+        jacobian_trace=jacobian_trace(whole).numpy(),
+        jacobian_norm=jacobian_norm(whole).numpy(),
         logit_gradient_norm=logit_gradient.norm(dim=-1).numpy(),
-        query_gradient_norm=(draw.keys.sum_norm(logit_gradient) / divisor).numpy(),
+        query_gradient_norm=query_gradient_norm(logit_gradient).numpy(),
     )
+
+
+def _with_rest(weights: Float64[Tensor, "trial key"]) -> Float64[Tensor, "trial rest"]:
+    """The weights and what a sink took."""
+    return torch.cat([weights, 1 - weights.sum(-1, keepdim=True)], dim=-1)
 
 
 def pulled(

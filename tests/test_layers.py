@@ -15,12 +15,13 @@ LAYERS = (
     {"attnviz.notebook"},
     {"attnviz.export"},
     {"attnviz.charts"},
-    {"attnviz.frames", "attnviz.cell_frames", "attnviz.head_frames"},
+    {"attnviz.frames", "attnviz.cell_frames", "attnviz.head_frames", "attnviz.lab_frames"},
     {"attnviz.finder"},
     {"attnviz.cell", "attnviz.distance", "attnviz.patterns", "attnviz.thumbnails"}
     | {"attnviz.weighing", "attnviz.pooling", "attnviz.folding"},
     {"attnviz.windows"},
     {"attnviz.anatomy", "attnviz.attention", "attnviz.head_statistics", "attnviz.synthetic"}
+    | {"attnviz.head_moments"}
     | {"attnviz.call_statistics", "attnviz.weight_blocks"},
     {"attnviz.reading", "attnviz.self_test"},
     {"attnviz.wiring"},
