@@ -1,11 +1,12 @@
 """A real head beside the synthetic one: moments of its scores, and its rows under any divisor.
 
 Masked keys and rows that stand for no token are left out of everything. Of a long text evenly
-spaced queries are taken, with all their keys, so that at most `MOST_PAIRS` numbers are held.
+spaced queries are taken, with all their keys, so that a bounded number of scores is held.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,12 +56,13 @@ class HeadMoments:
     `independent_variance` are what queries and keys with these means and covariances would
     have if they knew nothing of each other. Stds are root mean squares over the entries of the
     deviation from each entry's mean; lengths are means of ‖q‖ and ‖k‖, mean lengths ‖E q‖ and
-    ‖E k‖.
+    ‖E k‖. `scale` is the model's own, as papers mean it.
     """
 
     queries: int
     pairs: int
     d_k: int
+    scale: float
     mean: float
     pooled_variance: float
     between_rows: float
@@ -76,11 +78,16 @@ class HeadMoments:
     cosine: float
 
 
-def rows_of(call: AttentionCall, head: int, batch: int = 0) -> HeadRows:
-    """Evenly spaced queries of a head with all keys; `ValueError` if it has no queries and keys."""
+def rows_of(
+    call: AttentionCall, head: int, batch: int = 0, most_pairs: int = MOST_PAIRS
+) -> HeadRows:
+    """Evenly spaced queries of a head with all keys, at most so many pairs, but one query.
+
+    `ValueError` if the model offers no queries and keys as such.
+    """
     if call.query is None or call.key is None:
         raise ValueError(f"{call.module} offers weights only, no queries and keys.")
-    positions = _positions(call, head, batch)
+    positions = _positions(call, head, batch, most_pairs)
     query = call.query[batch, head, positions].double() / call.query_factor
     key = call.key[batch, call.kv_head(head)].double()
     bias, mask = attention.bias(call, head, batch), attention.mask(call, head, batch)
@@ -98,14 +105,16 @@ def rows_of(call: AttentionCall, head: int, batch: int = 0) -> HeadRows:
     )
 
 
-def _positions(call: AttentionCall, head: int, batch: int) -> Int[Tensor, " query"]:
+def _positions(
+    call: AttentionCall, head: int, batch: int, most_pairs: int
+) -> Int[Tensor, " query"]:
     """Of the queries that stand for a token and see a key, as many as may be held."""
     mask = attention.mask(call, head, batch)
     counted = torch.ones(call.n[0], dtype=torch.bool) if mask is None else mask.any(-1)
     if call.query_padding is not None:
         counted = counted & ~call.query_padding[batch]
     places = counted.nonzero().squeeze(-1)
-    most = max(1, MOST_PAIRS // call.n[1])
+    most = max(1, most_pairs // call.n[1])
     if len(places) <= most:
         return places
     return places[torch.linspace(0, len(places) - 1, most).round().long()]
@@ -115,9 +124,10 @@ def moments_of(rows: HeadRows) -> HeadMoments:
     """Where the variance of a head's scores comes from; NaN where there is too little to tell."""
     visible, scores = rows.visible, rows.scores.where(rows.visible, 0.0)
     keys, pairs = visible.sum(-1), int(visible.sum())
-    mean, row_means = float(scores.sum()) / pairs, scores.sum(-1) / keys
+    counted = pairs or math.nan
+    mean, row_means = float(scores.sum()) / counted, scores.sum(-1) / keys
     within = ((scores - row_means[:, None]) ** 2).where(visible, 0.0).sum(-1)
-    between = float((keys * (row_means - mean) ** 2).sum()) / pairs
+    between = float((keys * (row_means - mean) ** 2).sum()) / counted
     several = keys > 1
     key = rows.key[visible.any(0)]
     query_mean, key_mean = rows.query.mean(0), key.mean(0)
@@ -126,8 +136,9 @@ def moments_of(rows: HeadRows) -> HeadMoments:
         queries=len(rows.query),
         pairs=pairs,
         d_k=rows.query.shape[-1],
+        scale=rows.scale,
         mean=mean,
-        pooled_variance=between + float(within.sum()) / pairs,
+        pooled_variance=between + float(within.sum()) / counted,
         between_rows=between,
         row_variance=float((within / (keys - 1))[several].mean()),
         independent_mean=float(query_mean @ key_mean),

@@ -12,6 +12,7 @@
 | gradient_marks | a kind of length | divisor, quantity, mean, median, rms |
 | head_moments | a number of a real head | of, quantity, value |
 | cosines | a bin | left, right, share |
+| layer_variances | numbers of a layer | layer, d_k, quantity, variance, low, high, pooled |
 """
 
 from __future__ import annotations
@@ -269,3 +270,21 @@ def cosines(values: Float64[Tensor, " pair"]) -> pd.DataFrame:
     edges = np.linspace(-1, 1, COSINE_BINS + 1)
     counts, _ = np.histogram(np.clip(values.numpy(), -1, 1), edges)
     return pd.DataFrame({"left": edges[:-1], "right": edges[1:], "share": counts / len(values)})
+
+
+def layer_variances(found: Mapping[int, Sequence[HeadMoments]]) -> pd.DataFrame:
+    """Variance within rows of every layer's heads: `variance` is the mean, then least and largest.
+
+    `pooled` is the mean of the heads' pooled variances. Logits are scores times the model's
+    own scale here, without soft cap and bias.
+    """
+    rows = []
+    for layer, heads in found.items():
+        for quantity in ("scores", "logits"):
+            squares = [1.0 if quantity == "scores" else head.scale**2 for head in heads]
+            within = [x * head.row_variance for x, head in zip(squares, heads, strict=True)]
+            pooled = [x * head.pooled_variance for x, head in zip(squares, heads, strict=True)]
+            numbers = (np.mean(within), min(within), max(within), np.mean(pooled))
+            rows.append((layer, heads[0].d_k, quantity, *numbers))
+    columns = ["layer", "d_k", "quantity", "variance", "low", "high", "pooled"]
+    return pd.DataFrame(rows, columns=columns)

@@ -166,13 +166,21 @@ def test_padding_and_rows_that_see_nothing_are_left_out():
         assert getattr(two, name) == pytest.approx(value), name
 
 
-def test_of_a_long_text_evenly_spaced_queries_are_taken(monkeypatch):
-    monkeypatch.setattr(head_moments, "MOST_PAIRS", 4 * N + 5)
-    found = head_moments.rows_of(call(mask=CAUSAL), HEAD, ROW)
+def test_of_a_long_text_evenly_spaced_queries_are_taken():
+    found = head_moments.rows_of(call(mask=CAUSAL), HEAD, ROW, most_pairs=4 * N + 5)
     assert found.positions.tolist() == [0, 4, 8, 12]
     every = attention.scores(call(), HEAD, ROW).double()
     torch.testing.assert_close(found.scores, every[[0, 4, 8, 12]], atol=1e-5, rtol=1e-5)
     assert found.visible.sum(-1).tolist() == [1, 5, 9, 13]
+    assert head_moments.rows_of(call(), HEAD, ROW, most_pairs=1).positions.tolist() == [0]
+
+
+def test_where_nothing_is_seen_there_is_nothing_to_tell():
+    hidden = call(mask=torch.zeros(1, 1, N, N, dtype=torch.bool))
+    found = head_moments.moments_of(head_moments.rows_of(hidden, HEAD, ROW))
+    assert (found.queries, found.pairs) == (0, 0)
+    assert math.isnan(found.pooled_variance)
+    assert math.isnan(found.row_variance)
 
 
 def test_weights_alone_have_no_scores():

@@ -255,3 +255,22 @@ def test_frames_of_a_real_head():
     assert bins["share"].sum() == 1
     assert bins["share"].iloc[-1] == 0.5
     assert bins.loc[bins["left"].abs() < 1e-9, "share"].item() == 0.5
+
+
+def test_layers_have_the_mean_and_the_range_of_their_heads():
+    dice = torch.Generator().manual_seed(68)
+    query, key = torch.randn(2, 1, 3, 5, 7, generator=dice)
+    call = plain_call(query=query, key=key, value=key, scale=0.5)
+    heads = [head_moments.moments_of(head_moments.rows_of(call, head)) for head in range(3)]
+    table = lab_frames.layer_variances({4: heads, 9: heads[:1]})
+    assert table["layer"].tolist() == [4, 4, 9, 9]
+    assert table["d_k"].unique().tolist() == [7]
+    scores, logits = table.iloc[0], table.iloc[1]
+    within = (query[0].double() @ key[0].double().mT).var(-1).mean(-1)
+    assert scores["variance"] == pytest.approx(float(within.mean()))
+    assert [scores["low"], scores["high"]] == pytest.approx(
+        [float(within.min()), float(within.max())]
+    )
+    assert logits["variance"] == pytest.approx(scores["variance"] / 4)
+    pooled = (query[0].double() @ key[0].double().mT).flatten(1).var(-1, correction=0).mean()
+    assert logits["pooled"] == pytest.approx(float(pooled) / 4)
