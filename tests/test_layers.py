@@ -25,7 +25,7 @@ LAYERS = (
     | {"attnviz.call_statistics", "attnviz.weight_blocks"},
     {"attnviz.reading", "attnviz.self_test"},
     {"attnviz.wiring"},
-    {"attnviz.capture", "attnviz.follower"},
+    {"attnviz.capture", "attnviz.follower", "attnviz.surgery"},
     {"attnviz.recorder", "attnviz.surroundings"},
     {"attnviz.verification", "attnviz.places"},
     {"attnviz.attention_call"},
