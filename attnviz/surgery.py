@@ -60,7 +60,7 @@ class Scaling:
     """Multiply the scores of some heads by a factor.
 
     `module` and `layer` are those of an `AttentionCall`. What is None stands for all: all
-    modules, all layers, all heads.
+    modules, all layers, all heads. Raises `ValueError` where the factor is no finite number.
     """
 
     factor: float
@@ -83,7 +83,8 @@ def as_if_divided(
     """What makes these calls attend as if q·k were divided by `divisor(d_k)`.
 
     The factor is the model's own divisor over the wanted one, call by call, since d_k and scale
-    may differ between layers. Calls of which only the weights are known are left out.
+    may differ between layers. Calls of which only the weights are known are left out; raises
+    `UnreadableModel` if they all are.
     """
     scalings = {}
     for call in calls:
@@ -93,6 +94,11 @@ def as_if_divided(
             factor = 1.0 if math.isclose(factor, 1.0, rel_tol=1e-6) else factor
             place = (call.module, call.layer)  # some layers attend twice
             scalings[place] = Scaling(factor, *place, head)
+    if not scalings:
+        raise UnreadableModel(
+            "Of this attention only the weights are known, not the queries and keys, so it cannot "
+            "be divided by something else."
+        )
     return tuple(scalings.values())
 
 
