@@ -271,8 +271,13 @@ class _Following(Trace):
         if scalings and len(ways) > 1:
             self.operation.obstacles.append("its logits are a sum of several products")
             scalings = ()
-        changed = self._repeated(ways[0], scalings, given) if scalings else given
-        self.awaited[id(changed)] = (changed, changed is not given)
+        changed = given
+        if scalings:
+            try:
+                changed = self._repeated(ways[0], scalings, given)
+            except Exception:  # anything may be met in a model that nobody has tried
+                self.operation.obstacles.append(UNFOLLOWED)
+        self.awaited[id(changed)] = (changed, bool(scalings))
         return changed
 
     def _repeated(self, way: Way, scalings: tuple[Scaling, ...], given: Tensor) -> Tensor:
@@ -381,8 +386,10 @@ class Outcome:
 
     @property
     def mean_loss(self) -> float | None:
-        """Mean over the tokens that were predicted, in nats; None where there is no loss."""
-        return None if self.loss is None else float(self.loss.nanmean())
+        """Mean over the tokens that were predicted, in nats; None where none was."""
+        if self.loss is None or bool(self.loss.isnan().all()):
+            return None
+        return float(self.loss.nanmean())
 
     @property
     def entropy(self) -> float | None:

@@ -17,7 +17,8 @@ import transformers as hf
 from eager_reference import eager_reference, noting_eager_functions
 from jaxtyping import TypeCheckError
 from tiny_models import EAGER_ONLY, FAMILIES, OWN_ATTENTION, build, inputs_for
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from attnviz import attention
 from attnviz.attention_call import UnreadableModel
@@ -258,6 +259,64 @@ def test_what_cannot_be_done_is_said(family: str, scaling: Scaling, sentence: st
         scaled(model_of(family), inputs_for(family), [scaling])
 
 
+class OddAttention(nn.Module):
+    """One head of 11 numbers that computes its weights by itself, in an odd way or a plain one."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.query, self.key, self.value = (nn.Linear(11, 11) for _ in range(3))
+        self.router = nn.Parameter(torch.randn(1, 11, 13))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        query, key, value = (f(hidden)[:, None] for f in (self.query, self.key, self.value))
+        scores = query @ key.mT
+        if self.way == "a step that is not followed":
+            scores = scores.sinh()
+        if self.way == "a change by another name":
+            scores.view(-1).mul_(2.0)
+        weights = scores.softmax(-1)
+        if self.way == "weights of no values":
+            return hidden * weights.amax(-1)[:, 0, :, None]
+        hidden = (weights @ value)[:, 0]
+        if self.way == "a router":
+            hidden = hidden * torch.matmul(hidden, self.router).softmax(-1)[..., :11]
+        return hidden
+
+
+class Odd(hf.PreTrainedModel):
+    config_class = hf.PretrainedConfig
+    main_input_name = "inputs_embeds"
+
+    def __init__(self, way: str) -> None:
+        super().__init__(hf.PretrainedConfig())
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([OddAttention(way)])
+
+    def forward(self, inputs_embeds: Tensor) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=self.layers[0](inputs_embeds))
+
+
+@pytest.mark.parametrize(
+    "way", ["a step that is not followed", "a change by another name", "weights of no values"]
+)
+@pytest.mark.parametrize("factor", [2.0, 0.5])
+def test_steps_that_cannot_be_followed_are_refused(way: str, factor: float):
+    with pytest.raises(UnreadableModel, match="steps that attnviz cannot follow"):
+        scaled(Odd(way).eval(), {"inputs_embeds": torch.randn(1, 13, 11)}, [Scaling(factor)])
+
+
+@pytest.mark.parametrize("way", ["plain", "a router"])
+def test_a_softmax_over_learned_columns_is_no_attention(way: str):
+    """A router's logits have as many numbers as the scores here, 13 for each of 13 tokens."""
+    model, inputs = Odd(way).eval(), {"inputs_embeds": torch.randn(1, 13, 11)}
+    by_hand = copy.deepcopy(model)
+    by_query_weights("query")(by_hand)
+    after = scaled(model, inputs, [Scaling(FACTOR)]).last_hidden_state
+    with torch.no_grad():
+        assert torch.allclose(after, by_hand(**inputs).last_hidden_state, atol=1e-6)
+
+
 def test_a_text_too_long_to_follow_is_refused():
     config = hf.BloomConfig(
         vocab_size=53, hidden_size=22, n_layer=1, n_head=2, bos_token_id=1, eos_token_id=2
@@ -290,8 +349,8 @@ def test_factors_are_the_own_divisor_over_the_wanted_one():
 
 
 def test_a_scale_in_the_query_counts_and_the_own_divisor_is_exactly_1():
-    """BART multiplies its queries by 1/√d_k before it asks for attention, T5 divides by 1."""
-    for family, divisor in (("bart", lambda d_k: d_k**0.5), ("t5", lambda d_k: 1.0)):
+    """OPT multiplies its queries by 1/√d_k before it asks for attention, T5 divides by 1."""
+    for family, divisor in (("opt", lambda d_k: d_k**0.5), ("t5", lambda d_k: 1.0)):
         found = as_if_divided(capture(model_of(family), inputs_for(family)).calls, divisor, 3)
         assert {s.factor for s in found} == {1.0}
         assert {s.head for s in found} == {3}
@@ -336,6 +395,12 @@ def test_loss_and_next_token_of_a_decoder():
     chances = [x / sum(exponentials) for x in exponentials]
     assert found.next_token.tolist() == pytest.approx(chances, abs=1e-6)
     assert found.entropy == pytest.approx(-sum(p * math.log(p) for p in chances), abs=1e-5)
+
+
+def test_one_token_alone_has_no_loss():
+    found = outcome(loaded(model_of("llama")), Inputs(inputs_for("llama", 1), None))
+    assert found.mean_loss is None
+    assert float(found.next_token.sum()) == pytest.approx(1, abs=1e-5)
 
 
 def test_an_encoder_decoder_is_asked_for_its_target():
