@@ -97,7 +97,16 @@ BY_HAND = {
 SUM_OF_PRODUCTS = "funnel_factorized"
 RETURN_THEIR_WEIGHTS = (
     *("bloom", "mpt", "gpt_neo", "deberta", "deberta_content", "deberta_v2", "deberta_v2_c2p"),
-    *("deberta_v3", "mpnet", "roformer", "roformer_value", "big_bird", "convbert"),
+    *(
+        "deberta_v3",
+        "mpnet",
+        "roformer",
+        "roformer_value",
+        "big_bird",
+        "convbert",
+        "xlnet",
+        "funnel",
+    ),
 )
 
 
