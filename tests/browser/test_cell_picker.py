@@ -188,6 +188,7 @@ def test_other_keys_are_left_to_the_page(visitor: Visitor) -> None:
     expect_python_holds(page, 1, 1)
     page.keyboard.press("Tab")
     page.evaluate("document.activeElement.blur()")
+    page.wait_for_timeout(200)  # Streamlit hangs its listener anew once a field lost the focus
     page.keyboard.press("ArrowRight")
     expect(page.get_by_text("pressed [0, 1]")).to_be_visible()
 
