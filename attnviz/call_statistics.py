@@ -15,7 +15,7 @@ from torch import Tensor
 
 from attnviz.attention_call import AttentionCall
 from attnviz.head_statistics import entropy
-from attnviz.weight_blocks import WeightBlock, of_batch, weight_blocks
+from attnviz.weight_blocks import WeightBlock, visible_keys, weight_blocks
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Rows:
 def of_all_heads(call: AttentionCall, batch: int = 0) -> CallStatistics:
     """The statistics of every head of a call, for one sequence of the batch."""
     queries, keys = call.n
-    visible = _visible(call, batch)
+    visible = visible_keys(call, batch)
     seen = torch.full((1, queries), keys) if visible is None else _count(visible)
     counted = seen > 0
     if call.query_padding is not None:
@@ -72,13 +72,6 @@ def of_all_heads(call: AttentionCall, batch: int = 0) -> CallStatistics:
         largest_weight=_mean(rows.largest_weight, counted),
         sink=None if call.sinks is None else _mean(1 - rows.total, counted),
     )
-
-
-def _visible(call: AttentionCall, batch: int) -> Bool[Tensor, "_ query key"] | None:
-    """Which keys each query sees, None for all; of a model's own weights those above 0."""
-    if call.observed_weights is not None:
-        return call.observed_weights[batch] > 0
-    return of_batch(call.mask, batch)
 
 
 def _count(visible: Bool[Tensor, "head query key"]) -> Int[Tensor, "head query"]:

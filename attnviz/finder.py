@@ -24,7 +24,7 @@ from attnviz.inputs import Inputs
 from attnviz.patterns import FARTHEST, Axes, Kind, axes, kinds
 from attnviz.reading import Reading
 from attnviz.tokens import from_ids, model_inputs, tokenize
-from attnviz.weight_blocks import WeightBlock, weight_blocks
+from attnviz.weight_blocks import WeightBlock, visible_keys, weight_blocks
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -207,12 +207,11 @@ def _first_key(call: AttentionCall, batch: int) -> int:
 def _seen(call: AttentionCall, batch: int, block: WeightBlock) -> Bool[Tensor, "query key"]:
     """Which keys of a block are visible; none to a row that stands for no token."""
     rows, keys = block.queries, block.keys
-    if call.observed_weights is not None:
-        seen = (call.observed_weights[batch, :, rows, keys] > 0).any(0)
-    elif call.mask is not None:
-        seen = call.mask[batch if len(call.mask) > 1 else 0, :, rows, keys].any(0)
-    else:
+    visible = visible_keys(call, batch, rows, keys)
+    if visible is None:
         seen = torch.ones(rows.stop - rows.start, keys.stop - keys.start, dtype=torch.bool)
+    else:
+        seen = visible.any(0)
     if call.query_padding is not None:
         seen = seen & ~call.query_padding[batch, rows, None]
     return seen

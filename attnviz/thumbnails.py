@@ -9,11 +9,11 @@ from itertools import pairwise
 from math import isqrt
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from attnviz.attention_call import AttentionCall
-from attnviz.weight_blocks import of_batch, weight_blocks
+from attnviz.weight_blocks import visible_keys, weight_blocks
 
 CELLS = 144 * 40**2  # of all thumbnails together: a byte each, they are quickly sent
 SMALLEST, LARGEST = 8, 40  # cells of one side
@@ -39,7 +39,7 @@ def thumbnails(call: AttentionCall, side: int, batch: int = 0) -> Float[Tensor, 
             by_key[:, block.keys] = block.weights[:, part].amax(1)
             cells = table[block.heads, row]
             torch.maximum(cells, by_key[:, columns].amax(-1), out=cells)
-    visible = _visible(call, batch)
+    visible = visible_keys(call, batch)
     if visible is None:
         return table
     by_key = torch.stack([part.any(1) for part in visible.tensor_split(rows[1:-1], dim=1)], 1)
@@ -67,10 +67,3 @@ def _places(edges: list[int]) -> Int[Tensor, "block place"]:
     starts, stops = torch.tensor(edges[:-1]), torch.tensor(edges[1:])
     longest = int((stops - starts).max())
     return torch.minimum(starts[:, None] + torch.arange(longest), stops[:, None] - 1)
-
-
-def _visible(call: AttentionCall, batch: int) -> Bool[Tensor, "_ query key"] | None:
-    """Which keys each query sees, None for all; of a model's own weights those above 0."""
-    if call.observed_weights is not None:
-        return call.observed_weights[batch] > 0
-    return of_batch(call.mask, batch)

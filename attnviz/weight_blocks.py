@@ -15,6 +15,7 @@ from torch import Tensor
 from attnviz import equation
 from attnviz.attention_call import AttentionCall
 
+ALL = slice(None)
 # 2^20 weights are 4 MiB: large enough that torch's threads seldom wait for each other, small
 # enough for the cache. Few rows at once, so that a causal mask spares almost half of the work.
 BLOCK_WEIGHTS = 2**20
@@ -50,6 +51,19 @@ def weight_blocks(call: AttentionCall, batch: int = 0) -> Iterator[WeightBlock]:
         for head in range(0, call.heads, heads_at_once):
             heads = slice(head, min(head + heads_at_once, call.heads))
             yield WeightBlock(heads, rows, seen, weights_of(call, batch, heads, rows, seen))
+
+
+def visible_keys(
+    call: AttentionCall, batch: int = 0, queries: slice = ALL, keys: slice = ALL
+) -> Bool[Tensor, "_ query key"] | None:
+    """Which keys some queries see, None for all; of a model's own weights those above 0.
+
+    The first axis is that of the heads, of size 1 where all see the same.
+    """
+    if call.observed_weights is not None:
+        return call.observed_weights[batch, :, queries, keys] > 0
+    mask = of_batch(call.mask, batch)
+    return None if mask is None else mask[:, queries, keys]
 
 
 def of_batch(tensor: Tensor | None, batch: int) -> Tensor | None:

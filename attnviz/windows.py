@@ -16,6 +16,7 @@ from torch import Tensor
 
 from attnviz.attention_call import AttentionCall
 from attnviz.weight_blocks import (
+    ALL,
     BLOCK_WEIGHTS,
     logits_of,
     of_batch,
@@ -26,7 +27,6 @@ from attnviz.weight_blocks import (
 )
 
 What = Literal["weights", "scores", "logits"]
-ALL = slice(None)
 PART = {"weights": weights_of, "scores": scores_of, "logits": logits_of}
 
 
