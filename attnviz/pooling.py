@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnviz.attention_call import AttentionCall
-from attnviz.windows import ALL, Blocks, What, by_largest, window
+from attnviz.windows import ALL, What, window
 
 How = Literal["mean", "maximum"]
 LONGEST = 512  # tokens that a rollout multiplies matrices of
@@ -89,19 +89,6 @@ def over_layers(
     """
     _check_tokens(calls)
     return pooled((over_heads(call, "mean", queries, keys) for call in calls.values()), how)
-
-
-def largest_over_heads(
-    call: AttentionCall,
-    how: How,
-    cells: int = 512,
-    what: What = "weights",
-    heads: Sequence[int] | None = None,
-) -> Blocks:
-    """The pooled heads in at most `cells` × `cells` cells, each the largest of its block."""
-    return by_largest(
-        lambda queries: over_heads(call, how, queries, ALL, what, heads), call.n, cells
-    )
 
 
 def rollout(

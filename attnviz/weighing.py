@@ -14,7 +14,7 @@ from torch import Tensor
 from attnviz import equation
 from attnviz.attention_call import AttentionCall
 from attnviz.surroundings import Mixing, Wiring
-from attnviz.windows import ALL, Blocks, by_largest, window, within
+from attnviz.windows import ALL, window, within
 
 SAME = 1e-5  # relative to the largest number: one vector computed in two ways
 TRIED = 5  # rows of a head that tell whether it is gated
@@ -43,14 +43,6 @@ def weighed(
     """
     lengths = brought_lengths(call, wiring, head, queries)
     return window(call, head, queries, keys) * lengths[:, keys]
-
-
-def largest_weighed(call: AttentionCall, wiring: Wiring, head: int, cells: int = 512) -> Blocks:
-    """The same of a whole head, in at most `cells` × `cells` cells, each its block's largest."""
-    if not is_gated(call, _mixing(wiring), head):
-        lengths = brought_lengths(call, wiring, head, slice(0, 1))
-        return by_largest(lambda queries: window(call, head, queries) * lengths, call.n, cells)
-    return by_largest(lambda queries: weighed(call, wiring, head, queries), call.n, cells)
 
 
 def brought_lengths(

@@ -66,13 +66,6 @@ def window(
     return found
 
 
-def largest(
-    call: AttentionCall, head: int, what: What = "weights", cells: int = 512, batch: int = 0
-) -> Blocks:
-    """One head in at most `cells` × `cells` cells, each the largest of its block."""
-    return by_largest(lambda queries: window(call, head, queries, ALL, what, batch), call.n, cells)
-
-
 def by_largest(
     rows: Callable[[slice], Float[Tensor, "query key"]], n: tuple[int, int], cells: int
 ) -> Blocks:

@@ -16,12 +16,12 @@ from attnviz import attention, pooling
 from attnviz.attention_call import AttentionCall
 from attnviz.pooling import (
     HIDES,
-    largest_over_heads,
     over_heads,
     over_layers,
     pooled,
     rollout,
 )
+from attnviz.windows import by_largest
 
 NAN = math.nan
 HEADS, KV_HEADS, QUERIES, KEYS, D_K, D_V, LAYERS = 6, 2, 7, 11, 5, 3, 3
@@ -133,7 +133,9 @@ def test_nothing_has_no_mean():
 @pytest.mark.parametrize("what", ["weights", "scores"])
 def test_pooled_heads_in_few_cells(how: str, what: str):
     of = call()
-    found = largest_over_heads(of, how, 4, what, heads=[0, 3, 5])
+    found = by_largest(
+        lambda queries: over_heads(of, how, queries, slice(None), what, [0, 3, 5]), of.n, 4
+    )
     whole = over_heads(of, how, what=what, heads=[0, 3, 5])
     same(found.values, by_loops(whole, 2, 3))
     assert found.queries[-1] == (6,)

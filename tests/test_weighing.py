@@ -14,7 +14,8 @@ from torch import Tensor
 from attnviz import attention, windows
 from attnviz.attention_call import AttentionCall
 from attnviz.cell import cell
-from attnviz.weighing import brought_lengths, is_gated, largest_weighed, refusal, weighed
+from attnviz.weighing import brought_lengths, is_gated, refusal, weighed
+from attnviz.windows import Blocks, by_largest
 from attnviz.wiring import Mixing, Projection, Wiring
 
 
@@ -24,6 +25,10 @@ def same(found: Tensor, expected: Tensor, off: float = 1e-5) -> None:
     torch.testing.assert_close(
         found.double(), expected.double(), atol=off * largest, rtol=0, equal_nan=True
     )
+
+
+def largest_weighed(call: AttentionCall, wiring: Wiring, head: int, cells: int = 512) -> Blocks:
+    return by_largest(lambda queries: weighed(call, wiring, head, queries), call.n, cells)
 
 
 # --- by hand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import tiny_models
@@ -15,7 +15,7 @@ from torch import Tensor
 from attnviz import attention, windows
 from attnviz.attention_call import AttentionCall
 from attnviz.capture import capture
-from attnviz.windows import Blocks, by_largest, largest, window
+from attnviz.windows import Blocks, by_largest, window
 
 HEADS, KV_HEADS, QUERIES, KEYS, D_K, D_V, BATCH = 6, 2, 7, 11, 5, 3, 2
 WHATS = ("weights", "scores", "logits")
@@ -132,6 +132,10 @@ def by_loops(matrix: Tensor, tall: int, wide: int) -> list[list[float]]:
     return cells
 
 
+def rows_of(of: AttentionCall, head: int, what: str, queries: slice, batch: int = 0):
+    return window(of, head, queries, slice(None), what, batch)
+
+
 @pytest.mark.parametrize(
     ("cells", "tall", "wide"),
     [(100, 1, 1), (11, 1, 1), (7, 1, 2), (5, 2, 3), (3, 3, 4), (1, 7, 11)],
@@ -140,7 +144,7 @@ def by_loops(matrix: Tensor, tall: int, wide: int) -> list[list[float]]:
 def test_a_cell_is_the_largest_of_its_block(case: str, cells: int, tall: int, wide: int):
     of = call(**CALLS[case])
     for what in WHATS:
-        found = largest(of, 4, what, cells, batch=1)
+        found = by_largest(partial(rows_of, of, 4, what, batch=1), of.n, cells)
         expected = by_loops(whole(of, 4, what, batch=1), tall, wide)
         same(found.values, torch.tensor(expected))
         assert max(found.values.shape) <= cells
@@ -188,7 +192,7 @@ def test_heads_of_real_models(family: str):
                 expected = whole(of, head, what)
                 same(window(of, head, slice(2, 6), slice(1, 8), what), expected[2:6, 1:8])
                 tall, wide = (-(-tokens // 5) for tokens in of.n)
-                cells = largest(of, head, what, 5).values
+                cells = by_largest(partial(rows_of, of, head, what), of.n, 5).values
                 same(cells, torch.tensor(by_loops(expected, tall, wide)))
 
 
