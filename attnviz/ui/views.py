@@ -243,6 +243,7 @@ def _numbers(place: Place, how: How) -> _Numbers:
     from attnviz.windows import runs
 
     call = served(place.asked, None).calls(place.part)[place.layer]
+    place = place if how.over == "head" else replace(place, head=0)  # pooled: the same for all
     if max(call.n) <= WHOLE:
         whole = _whole(place, how)
         return _Numbers(
