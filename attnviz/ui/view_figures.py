@@ -31,6 +31,8 @@ RANKED = 500  # keys of a ranking
 ONE_SIDE, SMALL_SIDE = 560, 400  # px of a picture alone, and of several
 SIDE_BY_SIDE = 2  # pictures in a row
 
+Drawn = list[tuple[Place, View]]  # the first is the head that is open
+
 
 def is_short(reading: Reading) -> bool:
     """Whether all heads are worked out in a moment."""
@@ -68,34 +70,27 @@ def all_heads(place: Place, reading: Reading) -> None:
     )
 
 
-def drawing(
-    form: str, places: Sequence[Place], how: How, query: int, key: int, zoom: int
-) -> list[tuple[Place, View]]:
+def drawing(form: str, places: Sequence[Place], how: How, query: int, key: int, zoom: int) -> Drawn:
     """The heads in the form that is chosen; the first is the one that is open."""
-    shown, drawn = [_view(places[0], how, zoom, query, key)], [places[0]]
+    drawn = [(places[0], views.view(places[0], how, zoom, query, key))]
     for place in places[1:]:
         try:
-            shown.append(_view(place, how, zoom, query, key))
-            drawn.append(place)
+            drawn.append((place, views.view(place, how, zoom, query, key)))
         except NotServed as problem:
             st.warning(look.plain(told.not_beside(place.layer, place.head, str(problem))))
-    FORMS[form](shown, drawn, query, key)
-    return list(zip(drawn, shown, strict=True))
+    FORMS[form](drawn, query, key)
+    return drawn
 
 
-def _view(place: Place, how: How, zoom: int, query: int, key: int) -> View:
-    return views.view(place, how, zoom, query, key)
-
-
-def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+def _matrices(drawn: Drawn, query: int, key: int) -> None:
     """Pictures on the same scale of colours, side by side."""
-    top = _top(shown)
-    side = ONE_SIDE if len(shown) == 1 else SMALL_SIDE
-    columns = _columns(len(shown))
-    for at, (view, place, column) in enumerate(zip(shown, places, columns, strict=True)):
+    top = _top(drawn)
+    side = ONE_SIDE if len(drawn) == 1 else SMALL_SIDE
+    columns = _columns(len(drawn))
+    for at, ((place, view), column) in enumerate(zip(drawn, columns, strict=True)):
         with column:
-            if len(shown) > 1:
-                st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
+            if len(drawn) > 1:
+                st.markdown(f"**{look.plain(_name(view, place, drawn[0][0]))}**")
             cell_picker(
                 view.numbers,
                 view.queries,
@@ -113,9 +108,9 @@ def _matrices(shown: Sequence[View], places: Sequence[Place], query: int, key: i
             )
 
 
-def _top(shown: Sequence[View]) -> float | None:
+def _top(drawn: Drawn) -> float | None:
     """The number in view that is farthest from 0, None where all is hidden."""
-    largest = [float(view.numbers.abs().max().max()) for view in shown]
+    largest = [float(view.numbers.abs().max().max()) for _, view in drawn]
     return max((number for number in largest if number > 0), default=None)
 
 
@@ -141,18 +136,18 @@ def _name(view: View, place: Place, first: Place) -> str:
     return name
 
 
-def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+def _lines(drawn: Drawn, query: int, key: int) -> None:
     """Heads on the same tokens in one drawing, others below it."""
-    if _signed(shown[0]):
+    if _signed(drawn[0][1]):
         return
+    nearby = [(place, _near(place, view, query, key)) for place, view in drawn]
     groups: dict[str, list[tuple[str, View]]] = {}
-    for view, place in zip(shown, places, strict=True):
-        near = _near(place, view, query, key)
+    for (place, near), (_, view) in zip(nearby, drawn, strict=True):
         if near is not view:
             st.caption(told.window_of_lines(LINED, max(view.head.n)))
         words = repr([near.queries["token"].tolist(), near.keys["token"].tolist()])
-        groups.setdefault(words, []).append((_name(near, place, places[0]), near))
-    top = _top([view for group in groups.values() for _, view in group])
+        groups.setdefault(words, []).append((_name(near, place, drawn[0][0]), near))
+    top = _top(nearby)
     for at, group in enumerate(groups.values()):
         view = group[0][1]
         token_lines(
@@ -169,15 +164,15 @@ def _lines(shown: Sequence[View], places: Sequence[Place], query: int, key: int)
         )
 
 
-def _texts(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+def _texts(drawn: Drawn, query: int, key: int) -> None:
     """The text in reading order, shaded by what the chosen token looks at."""
-    if _signed(shown[0]):
+    if _signed(drawn[0][1]):
         return
-    rows = [_row(view, place, query) for view, place in zip(shown, places, strict=True)]
+    rows = [_row(view, place, query) for place, view in drawn]
     top = max(float(row.max(skipna=True)) for row, _ in rows)
-    for at, (view, place) in enumerate(zip(shown, places, strict=True)):
-        if len(shown) > 1:
-            st.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
+    for at, (place, view) in enumerate(drawn):
+        if len(drawn) > 1:
+            st.markdown(f"**{look.plain(_name(view, place, drawn[0][0]))}**")
         row, found = rows[at]
         reading_order(
             row,
@@ -199,12 +194,12 @@ def _signed(view: View) -> bool:
     return signed
 
 
-def _rankings(shown: Sequence[View], places: Sequence[Place], query: int, key: int) -> None:
+def _rankings(drawn: Drawn, query: int, key: int) -> None:
     """The keys that a token looks at, most first, as tables."""
-    for view, place, column in zip(shown, places, _columns(len(shown)), strict=True):
-        if len(shown) > 1:
-            column.markdown(f"**{look.plain(_name(view, place, places[0]))}**")
-        table = _ranking(view, place, query, terms=len(shown) == 1)
+    for (place, view), column in zip(drawn, _columns(len(drawn)), strict=True):
+        if len(drawn) > 1:
+            column.markdown(f"**{look.plain(_name(view, place, drawn[0][0]))}**")
+        table = _ranking(view, place, query, terms=len(drawn) == 1)
         column.dataframe(table, hide_index=True, width="stretch", column_config=look.columns(table))
 
 
@@ -227,7 +222,7 @@ FORMS = {"matrix": _matrices, "lines": _lines, "text": _texts, "ranking": _ranki
 # --- what is said of them, and what can be taken home
 
 
-def caption(drawn: Sequence[tuple[Place, View]], form: str) -> None:
+def caption(drawn: Drawn, form: str) -> None:
     """What of a long text is drawn, and the line under every drawing."""
     place, view = drawn[0]
     if form == "matrix" and (sampled := told.sampled(view, size(place, view.how))):
@@ -235,7 +230,7 @@ def caption(drawn: Sequence[tuple[Place, View]], form: str) -> None:
     st.caption(look.plain(sentences.caption(view.head, told.made(view.how), told.place(view))))
 
 
-def said(drawn: Sequence[tuple[Place, View]], query: int) -> None:
+def said(drawn: Drawn, query: int) -> None:
     """Where the chosen token looks, and what was made of the weights."""
     place, view = drawn[0]
     row, found = _row(view, place, query)
@@ -247,7 +242,7 @@ def said(drawn: Sequence[tuple[Place, View]], query: int) -> None:
         st.page_link("pages/one_cell.py", label="Work out this cell, number by number")
 
 
-def take_home(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> None:
+def take_home(form: str, drawn: Drawn, query: int) -> None:
     """The drawing as files, the numbers of the open head, and its queries, keys and values."""
     from attnviz import export
 
@@ -268,7 +263,7 @@ def take_home(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> Non
     downloads.downloads(items, "head_downloads")
 
 
-def _seen(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> str:
+def _seen(form: str, drawn: Drawn, query: int) -> str:
     """What a caption says besides of the picture: the tokens in it, and the heads beside."""
     place, view = drawn[0]
     if form in ("text", "ranking"):
@@ -279,21 +274,20 @@ def _seen(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> str:
     return " · ".join(filter(None, [told.in_view(view) if form == "matrix" else "", from_above]))
 
 
-def _charts(form: str, drawn: Sequence[tuple[Place, View]], query: int) -> list[Drawing]:
+def _charts(form: str, drawn: Drawn, query: int) -> list[Drawing]:
     """What is on screen as charts, one below the other; a shaded text as its ranking."""
     from attnviz.charts import lines, matrix, ranking
 
     place, view = drawn[0]
     quantity = told.QUANTITIES[view.how.weighed]
     if form == "matrix":
-        shown = [view for _, view in drawn]
-        top = _top(shown) or 1.0
-        signed = any(bool((view.numbers < 0).any().any()) for view in shown)
+        top = _top(drawn) or 1.0
+        signed = any(bool((view.numbers < 0).any().any()) for _, view in drawn)
         pictures = [
             matrix.weight_picture(
                 view.numbers, view.queries, view.keys, view.query, cross=view.cross, top=top
             )
-            for view in shown
+            for _, view in drawn
         ]
         return [*pictures, matrix.weight_scale(top, quantity, signed)]
     if form == "lines":
@@ -315,4 +309,4 @@ def _near(place: Place, view: View, query: int, key: int) -> View:
     """As many tokens about the chosen ones as have lines."""
     if not view.downsampled and max(view.numbers.shape) <= LINED:
         return view
-    return _view(place, view.how, LINED, query, key)
+    return views.view(place, view.how, LINED, query, key)
