@@ -15,13 +15,17 @@ LAYERS = (
     {"attnviz.notebook"},
     {"attnviz.export"},
     {"attnviz.charts"},
-    {"attnviz.frames", "attnviz.cell_frames", "attnviz.head_frames", "attnviz.lab_frames"},
+    {"attnviz.frames", "attnviz.cell_frames", "attnviz.head_frames", "attnviz.lab_frames"}
+    | {"attnviz.surgery_frames", "attnviz.training_frames"},
     {"attnviz.finder"},
+    {"attnviz.published", "attnviz.training", "attnviz.outcome"},
+    {"attnviz.projections"},
+    {"attnviz.lookup_task"},
     {"attnviz.cell", "attnviz.distance", "attnviz.patterns", "attnviz.thumbnails"}
     | {"attnviz.weighing", "attnviz.pooling", "attnviz.folding"},
     {"attnviz.windows"},
     {"attnviz.anatomy", "attnviz.attention", "attnviz.head_statistics", "attnviz.synthetic"}
-    | {"attnviz.head_moments"}
+    | {"attnviz.head_moments", "attnviz.circuits", "attnviz.tying"}
     | {"attnviz.call_statistics", "attnviz.weight_blocks"},
     {"attnviz.reading", "attnviz.self_test"},
     {"attnviz.wiring"},
