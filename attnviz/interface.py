@@ -1,10 +1,11 @@
-"""Observe the attention functions that transformers hands to its models.
+"""Observe, or change, the attention functions that transformers hands to its models.
 
 transformers asks `AttentionInterface.get_interface` which function shall compute attention.
 While an observer is held in this thread's context, that function comes back wrapped: it is
 called with the same arguments, its result goes back untouched, and both are shown to the
-observer. Configuration, weights and masks stay as they are, and other threads that use the
-same model see nothing.
+observer. A changer is called instead of the function, and may give it other values; an observer
+beside it is shown those. Configuration, weights and masks stay as they are, and other threads
+that use the same model see nothing.
 
 `get_interface` is internal to transformers: its version is pinned, and `self_test` tries it.
 """
@@ -58,7 +59,18 @@ class Observer(Protocol):
         """Told who called, what the function was given, and what it returned."""
 
 
+@runtime_checkable
+class Changer(Protocol):
+    """Takes the place of attention functions."""
+
+    def attend(
+        self, function: Callable, module: nn.Module, query: Tensor, *others: Any, **named: Any
+    ) -> Any:
+        """Called instead of `function`, with what that was to be given."""
+
+
 _observer: ContextVar[Observer | None] = ContextVar("attnviz_observer", default=None)
+_changer: ContextVar[Changer | None] = ContextVar("attnviz_changer", default=None)
 _installing = threading.Lock()
 _usable = threading.Event()
 _usable.set()
@@ -75,13 +87,24 @@ def observed_by(observer: Observer) -> Iterator[None]:
         _observer.reset(token)
 
 
+@contextmanager
+def changed_by(changer: Changer) -> Iterator[None]:
+    """Let the changer do each attention call of this thread."""
+    _install()
+    token = _changer.set(changer)
+    try:
+        yield
+    finally:
+        _changer.reset(token)
+
+
 def give_up() -> None:
-    """Observe no more: the functions are not what this module was written for."""
+    """Wrap no more: the functions are not what this module was written for."""
     _usable.clear()
 
 
 def _install() -> None:
-    """Let `get_interface` hand out wrapped functions, but only where there is an observer."""
+    """Let `get_interface` hand out wrapped functions, but only where someone is held."""
     with _installing:
         try:
             from transformers.modeling_utils import AttentionInterface
@@ -96,10 +119,12 @@ def _install() -> None:
         @functools.wraps(original)
         def get_interface(self: Any, attn_implementation: str, default: Callable) -> Callable:
             function = original(self, attn_implementation, default)
-            observer = _observer.get()
-            if observer is None or not _usable.is_set():
+            if not _usable.is_set():
                 return function
-            return _shown_to(observer, function, eager=attn_implementation == "eager")
+            observer, changer = _observer.get(), _changer.get()
+            if observer is not None:
+                function = _shown_to(observer, function, eager=attn_implementation == "eager")
+            return function if changer is None else _done_by(changer, function)
 
         get_interface.observable = True  # type: ignore[attr-defined]
         AttentionInterface.get_interface = get_interface  # type: ignore[method-assign]
@@ -128,6 +153,14 @@ def _shown_to(observer: Observer, function: Callable, *, eager: bool) -> Callabl
         return result
 
     return shown
+
+
+def _done_by(changer: Changer, function: Callable) -> Callable:
+    @functools.wraps(function)
+    def done(module: nn.Module, query: Tensor, *others: Any, **named: Any) -> Any:
+        return changer.attend(function, module, query, *others, **named)
+
+    return done
 
 
 def _read(

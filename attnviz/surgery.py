@@ -1,4 +1,4 @@
-"""Change how sharply a real model attends, for one run, and measure what that does to it.
+"""Change how sharply a real model attends, for one run.
 
 Multiplying a query by a number multiplies all its scores, as another divisor would: soft cap,
 position terms, mask and sinks follow in the model's own order and stay as they are. Only the run
@@ -10,22 +10,18 @@ that run the same model see nothing.
 
 from __future__ import annotations
 
-import functools
 import math
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from attnviz.attention_call import AttentionCall, UnreadableModel
 from attnviz.families import other_attention
+from attnviz.interface import changed_by
 from attnviz.operations import WEIGHING, is_attention
 from attnviz.places import Place, Places
 from attnviz.recorder import batch_size, run
@@ -44,12 +40,6 @@ from attnviz.trace import (
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-    from attnviz.inputs import Inputs
-    from attnviz.models import LoadedModel
-
-MASKED_SHARE = 0.15  # of the tokens at a time, as BERT was trained (Devlin et al. 2019)
-MASKING_SEED = 0
-ROWS_AT_ONCE = 256  # of logits over a vocabulary, which may hold hundreds of thousands
 UNFOLLOWED = "it computes attention in steps that attnviz cannot follow"
 
 Way = tuple[tuple[Step, int], ...]
@@ -75,6 +65,14 @@ class Scaling:
     def is_at(self, place: Place) -> bool:
         """Whether heads of this place are meant."""
         return self.module in (None, place.module) and self.layer in (None, place.layer)
+
+
+def multiplied(
+    calls: Iterable[AttentionCall], factor: float, head: int | None = None
+) -> tuple[Scaling, ...]:
+    """What multiplies the scores of these calls by a factor; None stands for all heads."""
+    places = dict.fromkeys((call.module, call.layer) for call in calls)  # some attend twice
+    return tuple(Scaling(factor, *place, head) for place in places)
 
 
 def as_if_divided(
@@ -114,7 +112,7 @@ def scaled(
         return run(model, inputs)
     operation = _Operation(model, batch_size(model, inputs), tuple(scalings))
     try:
-        with _performed(operation):
+        with changed_by(operation), operation.trace:
             output = run(model, inputs)
         operation.check()
     finally:
@@ -138,6 +136,16 @@ class _Operation:
             return ()
         place = self.places.place(module)
         return tuple(scaling for scaling in self.scalings if scaling.is_at(place))
+
+    def attend(
+        self, function: Callable, module: nn.Module, query: Tensor, *others: Any, **named: Any
+    ) -> Any:
+        """An attention function that transformers hands out, on other queries."""
+        with self.trace.rest():  # what happens in there is done already
+            query = self.multiplied(query, self.at(module))
+            result = function(module, query, *others, **named)
+        self.trace.age()
+        return result
 
     def multiplied(self, query: Tensor, scalings: Iterable[Scaling]) -> Tensor:
         """Queries (batch head query d_k) times the factors, the very tensor where all are 1."""
@@ -167,58 +175,6 @@ class _Operation:
         if self.obstacles:
             name = type(self.model).__name__
             raise UnreadableModel(f"{name} cannot be changed as asked: {self.obstacles[0]}.")
-
-
-# --- models that ask transformers for an attention function
-
-_operation: ContextVar[_Operation | None] = ContextVar("attnviz_operation", default=None)
-_installing = threading.Lock()
-
-
-@contextmanager
-def _performed(operation: _Operation) -> Iterator[None]:
-    """Let this thread's attention calls be changed."""
-    _install()
-    token = _operation.set(operation)
-    try:
-        with operation.trace:
-            yield
-    finally:
-        _operation.reset(token)
-
-
-def _install() -> None:
-    """Let `get_interface` hand out other functions, but only where there is an operation."""
-    with _installing:
-        try:
-            from transformers.modeling_utils import AttentionInterface
-
-            original = AttentionInterface.get_interface
-        except (ImportError, AttributeError):  # another version: `check` will miss the calls
-            return
-        if hasattr(original, "operable"):
-            return
-
-        @functools.wraps(original)
-        def get_interface(self: Any, attn_implementation: str, default: Callable) -> Callable:
-            function = original(self, attn_implementation, default)
-            operation = _operation.get()
-            return function if operation is None else _changed(operation, function)
-
-        get_interface.operable = True  # type: ignore[attr-defined]
-        AttentionInterface.get_interface = get_interface  # type: ignore[method-assign]
-
-
-def _changed(operation: _Operation, function: Callable) -> Callable:
-    @functools.wraps(function)
-    def changed(module: nn.Module, query: Tensor, *others: Any, **named: Any) -> Any:
-        with operation.trace.rest():  # what happens in there is done already
-            query = operation.multiplied(query, operation.at(module))
-            result = function(module, query, *others, **named)
-        operation.trace.age()
-        return result
-
-    return changed
 
 
 # --- models that compute attention by themselves
@@ -364,119 +320,3 @@ def _replayed(way: Way, factor: Tensor) -> Tensor:
     for step, place in way:
         factor = step.again(factor, place)
     return factor
-
-
-# --- what it does
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a model made of its inputs.
-
-    `loss` is −log of the probability of each token in nats, NaN where none was predicted, and
-    `predicted` says how: each token from those before it, each masked token from the others, or
-    not at all. `next_token` are the probabilities of the token after the last one, None where
-    none is written. `output` is what is compared where there is no loss, None where there is one.
-    """
-
-    predicted: Literal["from before", "masked", "not"]
-    loss: Float[Tensor, " token"] | None
-    next_token: Float[Tensor, " vocabulary"] | None
-    output: Float[Tensor, ...] | None
-
-    @property
-    def mean_loss(self) -> float | None:
-        """Mean over the tokens that were predicted, in nats; None where none was."""
-        if self.loss is None or bool(self.loss.isnan().all()):
-            return None
-        return float(self.loss.nanmean())
-
-    @property
-    def entropy(self) -> float | None:
-        """Entropy in nats of what comes next, None where nothing does."""
-        p = self.next_token
-        return None if p is None else float(torch.special.entr(p).sum())
-
-
-def outcome(loaded: LoadedModel, inputs: Inputs, scalings: Sequence[Scaling] = ()) -> Outcome:
-    """Run a model with some heads' scores multiplied, and measure.
-
-    A model that writes text predicts each token from those before it, the first one not at all;
-    an encoder–decoder those of its target. A masked language model is run a few times: a seeded
-    drawing puts each token that is not special into one of seven groups, and each group is masked
-    once (Devlin et al. 2019 mask 15 %). Of any other model the output itself is kept.
-    Raises `UnreadableModel` as `scaled` does.
-    """
-    model, given = loaded.model, inputs.tensors
-    mask = getattr(loaded.tokenizer, "mask_token_id", None)
-    if type(model).__name__.endswith("ForMaskedLM") and inputs.source and mask is not None:
-        special = torch.tensor(inputs.source.special)
-        return Outcome("masked", _masked_loss(model, given, scalings, special, mask), None, None)
-    output = scaled(model, given, scalings)
-    ids = given.get("decoder_input_ids", given.get("input_ids"))
-    if ids is None or not _predicts(model, output, ids):
-        return Outcome("not", None, None, _last(output))
-    logits: Tensor = output.logits[0]
-    loss = torch.cat([torch.full((1,), torch.nan), _loss(logits[:-1], ids[0, 1:])])
-    return Outcome("from before", loss, logits[-1].float().log_softmax(-1).exp().cpu(), None)
-
-
-def _predicts(model: PreTrainedModel, output: Any, ids: Tensor) -> bool:
-    """Whether there are logits over the vocabulary for what follows each token."""
-    logits = getattr(output, "logits", None)
-    known = isinstance(logits, Tensor) and logits.dim() == 3 and logits.shape[:2] == ids.shape
-    return known and model.can_generate()
-
-
-def likeliest(before: Outcome, after: Outcome, count: int = 10) -> tuple[int, ...]:
-    """Ids of the tokens that are likeliest to come next before or after, the likeliest first.
-
-    None where one of the two predicts nothing.
-    """
-    if before.next_token is None or after.next_token is None:
-        return ()
-    either = torch.maximum(before.next_token, after.next_token)
-    return tuple(either.topk(min(count, len(either))).indices.tolist())
-
-
-def relative_change(before: Outcome, after: Outcome) -> float | None:
-    """‖after − before‖ / ‖before‖ of the outputs, None where they are not kept."""
-    if before.output is None or after.output is None:
-        return None
-    return float((after.output - before.output).norm() / before.output.norm())
-
-
-def _loss(logits: Float[Tensor, "token vocabulary"], ids: Tensor) -> Float[Tensor, " token"]:
-    """Cross-entropy of each row with the token that is there, a block at a time."""
-    rows = zip(logits.split(ROWS_AT_ONCE), ids.split(ROWS_AT_ONCE), strict=True)
-    losses = [nn.functional.cross_entropy(x.float(), i, reduction="none") for x, i in rows]
-    return torch.cat(losses).cpu()
-
-
-def _masked_loss(
-    model: PreTrainedModel,
-    given: Mapping[str, Tensor],
-    scalings: Sequence[Scaling],
-    special: Tensor,
-    mask: int,
-) -> Float[Tensor, " token"]:
-    """The loss of each token that is not special, in the run in which it is masked."""
-    ids, groups = given["input_ids"], round(1 / MASKED_SHARE)
-    tokens = (~special).nonzero().flatten()
-    dice = torch.Generator().manual_seed(MASKING_SEED)
-    shuffled = tokens[torch.randperm(len(tokens), generator=dice)]
-    loss = torch.full(special.shape, torch.nan)
-    for group in filter(len, (shuffled[i::groups] for i in range(groups))):
-        hidden = ids.clone()
-        hidden[0, group] = mask
-        logits = scaled(model, {**given, "input_ids": hidden}, scalings).logits
-        loss[group] = _loss(logits[0, group], ids[0, group])
-    return loss
-
-
-def _last(output: Any) -> Tensor:
-    """The vectors that leave the last layer, or else the first numbers that a model returns."""
-    for name in ("last_hidden_state", "logits", "logits_per_text"):
-        if isinstance(found := getattr(output, name, None), Tensor):
-            return found.float().cpu()
-    return next(x for x in output.values() if isinstance(x, Tensor)).float().cpu()
