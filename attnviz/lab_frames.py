@@ -3,7 +3,7 @@
 | frame | one row | columns |
 |---|---|---|
 | histogram | a bin of scores or logits | left, right, density, predicted |
-| row | a key of one query | key, score, logit, weight |
+| row | a key of one query | key, score, logit, weight, and of a text token |
 | chain | a number under a divisor | divisor, stage, quantity, mean, median, standard_error |
 | variance_curve | d_k under a divisor | d_k, divisor, and see there |
 | saturation_map | a d_k and a number of keys | d_k, n, std, largest_weight, entropy |
@@ -31,7 +31,7 @@ from attnviz.head_moments import HeadMoments
 from attnviz.moments import Vectors
 from attnviz.synthetic import Simulation
 
-BINS = 64
+BINS = 64  # at most; few values have fewer
 REACH = 4.0  # standard deviations to each side of the mean
 DECADES = (-10, 2)  # of gradients; what is less is counted in the first bin
 BINS_PER_DECADE = 4
@@ -53,16 +53,23 @@ CHAIN = (
 
 
 def histogram(
-    scores: Float64[Tensor, ...], divisor: float, mean: float, variance: float, step: float = 0.0
+    scores: Float64[Tensor, ...],
+    divisor: float,
+    mean: float,
+    variance: float,
+    step: float = 0.0,
+    around: tuple[float, float] | None = None,
 ) -> pd.DataFrame:
     """Density of scores / divisor beside the normal one of this mean and variance of the scores.
 
-    The bins are the same under every divisor but for their width. `step` is the distance of
-    scores that can only be whole steps from each other (0 if they can be anything): bins then
-    hold equally many steps. Without variance nothing is predicted.
+    The bins are the same under every divisor but for their width; they lie around that mean,
+    or around another one with its standard deviation. `step` is the distance of scores that can
+    only be whole steps from each other (0 if they can be anything): bins then hold equally many
+    steps. Without variance nothing is predicted.
     """
-    edges = _edges(mean, variance**0.5, step)
     values = scores.numpy().ravel()
+    middle, spread = around or (mean, variance**0.5)
+    edges = _edges(middle, spread, step, _bins(len(values)))
     counts, _ = np.histogram(values, edges)
     width = np.diff(edges) / divisor
     return pd.DataFrame(
@@ -75,11 +82,16 @@ def histogram(
     )
 
 
-def _edges(mean: float, std: float, step: float) -> Float64[np.ndarray, " edge"]:
+def _bins(values: int) -> int:
+    """The rule of Rice: twice the cube root of how many values there are."""
+    return min(BINS, max(8, round(2 * values ** (1 / 3))))
+
+
+def _edges(mean: float, std: float, step: float, most: int) -> Float64[np.ndarray, " edge"]:
     reach = REACH * std if std > 0 else max(1.0, abs(mean))
     if not step:
-        return np.linspace(mean - reach, mean + reach, BINS + 1)
-    width = step * max(1, math.ceil(2 * reach / step / BINS))
+        return np.linspace(mean - reach, mean + reach, most + 1)
+    width = step * max(1, math.ceil(2 * reach / step / most))
     bins = 2 * math.ceil(reach / width) + 1
     # Steps lie at mean ± 0, 1, 2 … or ± ½, 1½ … steps: a quarter from both, no edge meets one.
     return mean + width * (np.arange(bins + 1) - bins / 2) + step / 4
@@ -110,11 +122,16 @@ def row_of(
     scores: Float64[Tensor, " key"],
     logits: Float64[Tensor, " key"],
     weights: Float64[Tensor, " key"],
+    labels: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """One query before the keys that it sees; `key` is the place among all keys."""
+    """One query before the keys that it sees; `key` is the place among all keys.
+
+    `labels` are those of all keys, and become the column `token`.
+    """
     seen = np.flatnonzero(logits.numpy() > -np.inf)
     numbers = {"score": scores, "logit": logits, "weight": weights}
-    return pd.DataFrame({"key": seen} | {name: x.numpy()[seen] for name, x in numbers.items()})
+    frame = pd.DataFrame({"key": seen} | {name: x.numpy()[seen] for name, x in numbers.items()})
+    return frame if labels is None else frame.assign(token=[labels[int(key)] for key in seen])
 
 
 def chain(simulations: Mapping[str, Simulation]) -> pd.DataFrame:

@@ -110,6 +110,27 @@ def test_row_by_hand():
     }
 
 
+def test_few_values_have_few_bins():
+    bins = lab_frames.histogram(torch.arange(91.0, dtype=torch.float64), 1.0, 45.0, 700.0)
+    assert len(bins) == 9  # 2 ∛91 = 8.996
+
+
+def test_bins_may_lie_elsewhere_than_what_is_predicted():
+    values = torch.tensor([[5.0, 7.0, 9.0]], dtype=torch.float64)
+    bins = lab_frames.histogram(values, 1.0, 0.0, 4.0, around=(7.0, 2.0))
+    assert (bins["left"].min(), bins["right"].max()) == (-1.0, 15.0)
+    first = bins.iloc[0]
+    middle = (first["left"] + first["right"]) / 2
+    assert first["predicted"] == pytest.approx(math.exp(-(middle**2) / 8) / (math.tau * 4) ** 0.5)
+
+
+def test_keys_of_a_text_have_their_labels():
+    logits = torch.tensor([1.0, -math.inf, 2.0], dtype=torch.float64)
+    row = lab_frames.row_of(logits, logits, logits.softmax(-1), ["a", "b", "a"])
+    assert list(row["token"]) == ["a", "a"]
+    assert list(row["key"]) == [0, 2]
+
+
 def test_row_of_a_head_leaves_hidden_keys_out():
     numbers = torch.tensor([[3.0, 4.0, 5.0], [1.0, -torch.inf, 2.0], [0.3, 0.0, 0.7]])
     row = lab_frames.row_of(*numbers.double())

@@ -366,23 +366,25 @@ def take_cell(query: int, key: int) -> None:
     selected.change(query=query, key=key)
 
 
-def step(names: Sequence[str]) -> int:
-    """How far the cell is worked out: a step, counted from 1, or 0 for all at once.
+def step(names: Sequence[str], field: str = "step") -> int:
+    """Which step of the lecture is on screen, counted from 1, or 0 for all at once.
 
-    Steps are buttons, as the arrow keys would move within a group of choices that has the focus.
+    `field` is where the selection keeps it. Steps are buttons, as the arrow keys would move
+    within a group of choices that has the focus.
     """
-    now, last = selected.current().step, len(names)
+    now, last = getattr(selected.current(), field), len(names)
     with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key="steps"):
         for at in (*range(1, last + 1), 0):
             label = f"{at} {names[at - 1]}" if at else "All at once"
-            _step_button(label, at, chosen=at == now)
-        _step_button("Back", (now or last + 1) - 1, disabled=now == 1, shortcut="Left")
-        _step_button("Next", now + 1, disabled=now == last, shortcut="Right")
+            _step_button(label, field, at, chosen=at == now)
+        _step_button("Back", field, (now or last + 1) - 1, disabled=now == 1, shortcut="Left")
+        _step_button("Next", field, now + 1, disabled=now == last, shortcut="Right")
     return now
 
 
 def _step_button(
     label: str,
+    field: str,
     step: int,
     *,
     chosen: bool = False,
@@ -391,17 +393,17 @@ def _step_button(
 ) -> None:
     st.button(
         label,
-        key=f"step {label}",
+        key=f"{field} {label}",
         on_click=_go,
-        args=(step,),
+        args=(field, step),
         type="primary" if chosen else "secondary",
         disabled=disabled,
         shortcut=shortcut,
     )
 
 
-def _go(step: int) -> None:
-    selected.change(step=step)
+def _go(field: str, step: int) -> None:
+    selected.change(**{field: step})
 
 
 def by_place() -> bool:
@@ -430,13 +432,13 @@ def d_k_slider(head: Head | None) -> int:
     return d_k
 
 
-def keys_and_seed() -> tuple[int, int]:
-    """Number of keys in the softmax row, and the seed of the draw."""
+def keys_and_seed(n_keys: Sequence[int] = N_KEYS) -> tuple[int, int]:
+    """Number of keys in the softmax row, one of these, and the seed of the draw."""
     now = selected.current()
     st.session_state.setdefault("n", now.n)
     st.session_state.setdefault("seed", now.seed)
     left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
-    n = left.select_slider("n: the keys in a row", sorted({*N_KEYS, now.n}), key="n")
+    n = left.select_slider("n: the keys in a row", sorted({*n_keys, now.n}), key="n")
     seed = middle.number_input("Seed", 0, MAX_SEED, key="seed")
     right.button("New draw", on_click=_next_seed, width="stretch")
     selected.change(n=n, seed=seed)

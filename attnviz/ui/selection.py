@@ -19,7 +19,9 @@ from attnviz.ui.examples import EXAMPLES, OPENING
 D_KS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 N_KEYS = (2, 4, 8, 12, 16, 32, 64, 128)
 MAX_SEED = 9999
+MANY_KEYS = (2, 4, 8, 12, 16, 32, 64, 128, 256, 512)
 STEPS = 7  # of a cell that is worked out
+SECTIONS = 7  # of the scale lab
 LONGEST_IN_URL = 2000  # characters; a longer text stays in the session
 NOWHERE: tuple[None, None] = (None, None)
 
@@ -70,6 +72,18 @@ class Selection:
     d_k: int | None = None
     n: int = 12
     seed: int = 7
+    section: int = 1
+    power: int = 50
+    entries: str = "Gaussian"
+    query_std: int = 100
+    key_std: int = 100
+    query_mean: int = 0
+    key_mean: int = 0
+    correlation: int = 0
+    ask: int = 0
+    revealed: int = 0
+    saturation: str = "largest"
+    gradient: str = "query"
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> tuple[Selection, tuple[str, ...]]:
@@ -130,6 +144,9 @@ NAMES = {
     "without": ("nothing", "first", "special"),
     "pairing": ("all", "AA", "AB", "BA", "BB"),
     "order": ("layer", "value"),
+    "entries": ("Gaussian", "Rademacher", "uniform", "Laplace", "normalised"),
+    "saturation": ("largest", "entropy", "effective"),
+    "gradient": ("jacobian", "logit", "query"),
 }
 SPELT = {
     "colour": (r"[a-z_]{1,30}", "the name of a statistic"),
@@ -149,6 +166,15 @@ LIMITS = {
     "d_k": (1, 1024),
     "n": (2, 512),
     "seed": (0, MAX_SEED),
+    "section": (0, SECTIONS),
+    "power": (0, 200),
+    "query_std": (0, 400),
+    "key_std": (0, 400),
+    "query_mean": (-200, 200),
+    "key_mean": (-200, 200),
+    "correlation": (-100, 100),
+    "ask": (0, 1),
+    "revealed": (0, 1),
 }
 
 
@@ -186,4 +212,4 @@ def change(**changes: Any) -> Selection:
 
 def _whole_number(text: str) -> int | None:
     """The number that a text spells in at most nine digits, None if it spells none."""
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None

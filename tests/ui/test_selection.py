@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from attnviz.moments import DISTRIBUTIONS
 from attnviz.ui.examples import OPENING
-from attnviz.ui.selection import LONGEST_IN_URL, Selection
+from attnviz.ui.selection import LONGEST_IN_URL, NAMES, Selection
 
 
 def test_empty_link_is_the_default():
@@ -19,8 +20,15 @@ def test_a_selection_comes_back_from_its_link():
         view="lines", weighed="norms", over="mean_heads", without="special", words=1,
         pairing="AB", zoom=80, colour="distance", order="value", beside="0.2 11.13",
         pin="encoder.2.9", pin_model="bundled", pin_text="Alice",
+        section=4, power=125, entries="Laplace", query_std=250, key_std=50, query_mean=-75,
+        key_mean=200, correlation=-100, ask=1, revealed=1, saturation="effective",
+        gradient="jacobian",
     )  # fmt: skip
     assert Selection.parse(chosen.parameters()) == (chosen, ())
+
+
+def test_links_know_every_distribution():
+    assert NAMES["entries"] == DISTRIBUTIONS
 
 
 def test_defaults_stay_out_of_the_link():
