@@ -1,8 +1,6 @@
-"""The charts of the variance playground: histogram, variance against d_k, softmax rows."""
+"""The charts of the variance playground: histogram of scores, softmax rows."""
 
 from __future__ import annotations
-
-import json
 
 import altair as alt
 import pandas as pd
@@ -10,9 +8,6 @@ import pandas as pd
 from attnviz.charts import theme
 from attnviz.charts.in_turn import in_turn
 
-POWERS = {1e-9: "10⁻⁹", 1e-6: "10⁻⁶", 1e-3: "10⁻³", 1: "1", 1e3: "10³"}
-CORNER = {"scores": ("◆", 30), "logits": ("◇", 12)}  # sign, and px above the axis of d_k
-POWER_AT = "round(log(datum.value) / log(1000)) + 3"
 QUANTITY_COLOURS = {
     "q·k": theme.DIVISOR_COLOURS["1"],
     "q·k / √d_k": theme.DIVISOR_COLOURS["√d_k"],
@@ -53,105 +48,6 @@ def score_histogram(bins: pd.DataFrame, quantity: str) -> alt.LayerChart | alt.F
         .encode(x="middle:Q", y="predicted:Q")
     )
     return alt.layer(bars, line).properties(height=theme.SMALL_HEIGHT)
-
-
-@in_turn
-def variance_curve(
-    curve: pd.DataFrame, marks: pd.DataFrame | None
-) -> alt.LayerChart | alt.FacetChart:
-    """Variance of the logits against d_k, log–log: points measured, lines predicted.
-
-    `marks` puts a real head on it as diamonds: its scores and its logits.
-    """
-    base = alt.Chart(curve).encode(x=_d_k_axis(), color=_divisor_colour())
-    lines = base.mark_line(strokeWidth=theme.LINE_WIDTH).encode(
-        y=_variance_axis("predicted"), strokeDash=_divisor_dash()
-    )
-    points = base.mark_point(filled=True, size=55, opacity=1).encode(
-        y=_variance_axis("variance"),
-        tooltip=[
-            alt.Tooltip("d_k:Q"),
-            alt.Tooltip("divisor:N"),
-            alt.Tooltip("variance:Q", format=".3~g", title="measured"),
-            alt.Tooltip("standard_error:Q", format=".1~g", title="± standard error"),
-            alt.Tooltip("predicted:Q", format=".3~g"),
-        ],
-    )
-    names = (
-        alt.Chart(curve)
-        .transform_filter(alt.datum.d_k == int(curve["d_k"].max()))
-        .mark_text(align="left", dx=8, fontSize=theme.FONT_SIZE)
-        .transform_calculate(label="'÷ ' + datum.divisor")
-        .encode(x=_d_k_axis(), y=_variance_axis("predicted"), text="label:N")
-    )
-    heads = [] if marks is None else _head(marks)
-    return alt.layer(lines, points, names, *heads).properties(height=theme.CURVE_HEIGHT)
-
-
-def _d_k_axis() -> alt.X:
-    return (
-        alt.X("d_k:Q")
-        .title("d_k")
-        .scale(type="log", base=2, domain=[1, 8000], nice=False)
-        .axis(values=[1, 4, 16, 64, 256, 1024], grid=False)
-    )
-
-
-def _variance_axis(field: str) -> alt.Y:
-    return (
-        alt.Y(f"{field}:Q")
-        .title("variance")
-        .scale(type="log", domain=list(theme.DRAWN_VARIANCES), nice=False)
-        .axis(values=list(POWERS), labelExpr=f"{json.dumps(list(POWERS.values()))}[{POWER_AT}]")
-    )
-
-
-def _divisor_colour() -> alt.Color:
-    """One colour for each divisor, named at the lines and not in a legend."""
-    looks = theme.DIVISOR_COLOURS
-    scale = alt.Scale(domain=list(looks), range=list(looks.values()))
-    return alt.Color("divisor:N").scale(scale).legend(None)
-
-
-def _divisor_dash() -> alt.StrokeDash:
-    """One dash for each divisor: colour is never alone."""
-    looks = theme.DIVISOR_DASHES
-    scale = alt.Scale(domain=list(looks), range=list(looks.values()))
-    return alt.StrokeDash("divisor:N").scale(scale).legend(None)
-
-
-def _head(marks: pd.DataFrame) -> list[alt.Chart]:
-    """Diamonds for the real head, filled for its scores; named where no line is."""
-    base = alt.Chart(marks).encode(x=_d_k_axis(), y=_variance_axis("variance"))
-    diamonds = base.mark_point(
-        shape="diamond", size=190, stroke=theme.REAL, strokeWidth=3, opacity=1
-    ).encode(
-        fill=alt.when(alt.datum.quantity == "scores")
-        .then(alt.value(theme.REAL))
-        .otherwise(alt.value("white")),
-        tooltip=[
-            alt.Tooltip("quantity:N", title="this head's"),
-            alt.Tooltip("d_k:Q"),
-            alt.Tooltip("variance:Q", format=".3~g", title="variance within a row"),
-        ],
-    )
-    return [diamonds, *(_named(marks, *line) for line in CORNER.items())]
-
-
-def _named(marks: pd.DataFrame, quantity: str, place: tuple[str, int]) -> alt.Chart:
-    """What one of the diamonds is, and its variance."""
-    sign, above_the_axis = place
-    number = "format(datum.variance, datum.variance < 99.5 ? '.2~g' : ',.0f')"
-    label = f"'{sign} this head’s ' + datum.quantity + ': ' + {number}"
-    return (
-        alt.Chart(marks)
-        .transform_filter(alt.datum.quantity == quantity)
-        .transform_calculate(label=label)
-        .mark_text(
-            align="left", x=8, y=alt.expr(f"height - {above_the_axis}"), fontSize=theme.FONT_SIZE
-        )
-        .encode(text="label:N")
-    )
 
 
 @in_turn

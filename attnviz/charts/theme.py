@@ -17,6 +17,7 @@ WORDS = "currentColor"  # the colour of words, which follows the theme
 
 DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}
 DIVISOR_DASHES = {"1": [1, 0], "√d_k": [1, 0], "d_k": [8, 5], "d_k²": [2, 4]}
+OTHER_POWER = ("#7A5CFA", [10, 3, 2, 3])  # of d_k, whichever a slider gives
 
 # Heads over each other, told apart by colour (Okabe and Ito 2008), by dash and by name
 HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -33,7 +34,15 @@ FLATTEST = 0.3  # the shorter side of a picture against the longer, whatever its
 OVERLAY_SIDE = 320  # px, the largest side of a picture under weights
 SMALL_HEIGHT = 150  # px, one panel of several, axes included
 CURVE_HEIGHT = 360  # px, axes included
-DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans
+DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans at least
+KURTOSIS_HEIGHT = 240  # px, axes included
+SATURATION_ROW = 34  # px, a divisor's bar
+NUMBER_WIDTH = 118  # px right of bars, for a mean and its error
+GRADIENT_ROW, GRADIENT_NAME = 96, 28  # px, a divisor's histogram, and of it what names it
+MAPS_HEIGHT = 340  # px, all maps, in one row where a map has
+MAP_WIDTH = 170  # px; else in two
+TRAINING_HEIGHT = 320  # px, axes and legend included
+PROBE_SIDE = 150  # px, the weights of a toy's probe
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
 LABEL_ROOM = 11  # px along an axis that a token label needs
 
@@ -62,3 +71,10 @@ RANKING_WIDTH = 320  # px of the longest bar
 MOSAIC_TILE, MOSAIC_WIDTH = 40, 960  # px, a head among all heads, and all of them side by side
 MOSAIC_GAP, MOSAIC_FAMILY_GAP = 2, 8  # px between heads, and where the key and value head changes
 COVERED = (128, 128, 128, 64)  # what a mask hides, on a light page and on a dark one
+
+
+def divisor_look(name: str) -> tuple[str, list[int]]:
+    """Colour and dash of one of the four divisors, or of another power of d_k."""
+    if name in DIVISOR_COLOURS:
+        return DIVISOR_COLOURS[name], DIVISOR_DASHES[name]
+    return OTHER_POWER

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from attnviz.charts import matrix, overlay, playground
+from attnviz.charts import matrix, overlay, playground, variance
 from attnviz.ui import draws, heads, look, sentences
 from attnviz.ui.draws import Draw
 from attnviz.ui.heads import Head
@@ -69,7 +69,7 @@ def score_histogram(draw: Draw) -> None:
 def variance_curve(seed: int, head: Head | None) -> None:
     """Variance against d_k under each divisor, with the real head's place."""
     look.chart(
-        playground.variance_curve(draws.curve(seed), heads.marks(head)),
+        variance.curve(draws.curve(seed), heads.marks(head)),
         "Variance of the logits against d_k on log axes: divisor 1 rises with d_k, the root of "
         "d_k stays at 1, d_k and its square fall.",
     )

@@ -11,19 +11,24 @@ import pytest
 
 from attnviz import frames
 from attnviz.charts import (
+    chain,
     distance,
     family_tree,
+    gradients,
     key_bars,
     layer_strips,
     match,
     matrix,
     overlay,
     playground,
+    saturation,
     strips,
+    variance,
 )
 
 MODULES = (family_tree, layer_strips, matrix, overlay, playground)
 MODULES += (distance, key_bars, match, strips)
+MODULES += (chain, gradients, saturation, variance)
 TOKENS = pd.DataFrame({"position": range(3), "token": list("abc")})
 WEIGHTS = pd.DataFrame(np.eye(3)).rename_axis(index="query", columns="key")
 ROW = pd.DataFrame({"divisor": "1", "key": range(3), "weight": [0.5, 0.3, 0.2]})
@@ -31,7 +36,7 @@ CURVE = frames.variance_curve((1, 2, 4), pairs=50, seed=1)
 BUILT = {
     "picture": lambda: matrix.weight_picture(WEIGHTS, TOKENS, TOKENS, 1),
     "row": lambda: playground.softmax_row(ROW),
-    "curve": lambda: playground.variance_curve(CURVE, frames.head_marks(2, 3.0, 4.0)),
+    "curve": lambda: variance.curve(CURVE, frames.head_marks(2, 3.0, 4.0)),
 }
 
 
