@@ -22,10 +22,11 @@ LAYERS = (
     {"attnviz.projections"},
     {"attnviz.lookup_task"},
     {"attnviz.cell", "attnviz.distance", "attnviz.patterns", "attnviz.thumbnails"}
-    | {"attnviz.weighing", "attnviz.pooling", "attnviz.folding"},
+    | {"attnviz.weighing", "attnviz.pooling", "attnviz.folding"}
+    | {"attnviz.circuits", "attnviz.tying"},
     {"attnviz.windows"},
     {"attnviz.anatomy", "attnviz.attention", "attnviz.head_statistics", "attnviz.synthetic"}
-    | {"attnviz.head_moments", "attnviz.circuits", "attnviz.tying"}
+    | {"attnviz.head_moments"}
     | {"attnviz.call_statistics", "attnviz.weight_blocks"},
     {"attnviz.reading", "attnviz.self_test"},
     {"attnviz.wiring"},
