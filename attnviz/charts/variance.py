@@ -20,7 +20,7 @@ SIGNS = {"scores": "◆", "logits": "◇"}  # of a head's numbers
 LAYERS_NAMED = "● ○ each layer’s · line: its heads"
 NAME_ROOM, LONG_NAME_ROOM = 60, 92  # px right of the lines: their names stand there
 NAME_APART = 17  # px between the names of two lines
-AXES_HEIGHT, TITLE_LINE = 48, 18  # px of a curve that are not its plot
+AXES_HEIGHT, TITLE_LINE = 48, 20  # px of a curve that are not its plot
 SIDEWAYS = 0.45  # octaves that layers of one d_k spread to either side
 POWER_STEP = 3  # decades between the numbers at the axis
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -68,12 +68,10 @@ def _said(variance: float) -> str:
 
 
 def _above(lines: list[str]) -> Spec:
-    title = {"fontSize": theme.FONT_SIZE, "fontWeight": "normal"}
-    below = {"subtitleFontSize": theme.FONT_SIZE, "subtitleLineHeight": TITLE_LINE}
-    return {"text": lines[0], "subtitle": lines[1:], "anchor": "start", **title, **below} | {
-        "frame": "bounds",
-        "offset": 6,
-    }
+    title: Spec = {"fontSize": theme.FONT_SIZE, "fontWeight": "normal", "offset": 6}
+    below: Spec = {"subtitleFontSize": theme.FONT_SIZE, "subtitleLineHeight": TITLE_LINE}
+    place: Spec = {"anchor": "start", "frame": "bounds", "subtitlePadding": 7}
+    return {"text": lines[0], "subtitle": lines[1:], **title, **below, **place}
 
 
 def _nothing(curve: pd.DataFrame) -> list[alt.Chart]:
