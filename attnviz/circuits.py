@@ -8,6 +8,7 @@ matrices and stand beside them. Everything is computed in float64 from the model
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -177,40 +178,47 @@ def query_key(call: AttentionCall, wiring: Wiring, head: int) -> QueryKey:
 
 def output_value(call: AttentionCall, wiring: Wiring, head: int) -> OutputValue:
     """W_OV of one head. Raises `UnreadableModel` with a sentence where no one matrix is there."""
-    if told := refusal(wiring):
-        raise UnreadableModel(told)
-    assert wiring.output is not None
     try:
-        value = factor_of(wiring.value, call.kv_head(head), "value")
-        times = _multiple(value, call.value[0, call.kv_head(head)], "value")
+        if wiring.output is None:
+            raise NoMatrix("what the layer does with it could not be followed to a matrix W_O")
+        if refusal(wiring):
+            raise NoMatrix("W_O takes it in another order for other tokens")
         if is_gated(call, wiring.output, head):
             raise NoMatrix("its output is multiplied by a gate before W_O")
+        value = factor_of(wiring.value, call.kv_head(head), "value")
+        times = _multiple(value, call.value[0, call.kv_head(head)], "value")
     except NoMatrix as why:
         raise UnreadableModel(f"This head has no W_OV that could be shown: {why}.") from why
     return OutputValue(value, w_o(wiring.output, head).double(), times)
 
 
-def symmetric_share(call: AttentionCall, head: int) -> float:
+def symmetric_share(call: AttentionCall, head: int, *, centred: bool = False) -> float:
     """‖(S + Sᵀ)/2‖² / ‖S‖² of a head's scores: how much of them does not know who looks at whom.
 
     Over all pairs of two different tokens of the first sequence, before any mask, since both
     directions have a score then. 1 where queries are keys, 0 where turning a pair about turns
     the sign of its score, and 1/2 on average where the two directions know nothing of each other.
-    Computed from sums over the tokens, O(n · d_k²). Raises `UnreadableModel` where there are no
-    pairs with two directions.
+    A mean that all scores share is symmetric: `centred` are those of queries and keys less their
+    means, which leaves what the two tokens make of each other. Computed from sums over tokens,
+    O(n · d_k²). Raises `UnreadableModel` where no pair has two directions, or all scores are 0.
     """
     if call.query is None or call.key is None:
         raise UnreadableModel("Of this attention only the weights are known, not its scores.")
     if call.kind == "cross" or call.n[0] != call.n[1]:
         raise UnreadableModel(
-            "In cross-attention one sequence looks at another, so that no pair has two directions."
+            "One sequence looks at another here, so that no pair of tokens has two directions."
         )
     real = slice(None) if call.query_padding is None else ~call.query_padding[0]
     query = call.query[0, head][real].double()
     key = call.key[0, call.kv_head(head)][real].double()
     if len(query) < 2:
         raise UnreadableModel("One token alone has no other to look at.")
-    return _symmetric_share(query, key, diagonal=False)
+    if centred:
+        query, key = query - query.mean(0), key - key.mean(0)
+    share = _symmetric_share(query, key, diagonal=False)
+    if math.isnan(share):
+        raise UnreadableModel("All scores of this head are 0, which has no symmetric share.")
+    return share
 
 
 # --- matrices of one head
@@ -257,8 +265,8 @@ def _multiple(made_by: Factor, used: Float[Tensor, "token width"], role: str) ->
     times = float((made * used).sum()) / square if square else 1.0
     if float((times * made - used).abs().max()) > SAME * float(used.abs().max()):
         raise NoMatrix(
-            f"its {ROLES[role]} are not just what the matrix makes: a norm, a rotation or a term "
-            "of the places stands between the two"
+            f"its {ROLES[role]} are more than the matrix makes of x: a norm, or something that is "
+            "added, stands in between"
         )
     return 1.0 if abs(times - 1) < SAME else times
 
