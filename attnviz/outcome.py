@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnviz.inputs import Inputs
     from attnviz.models import LoadedModel
 
-MASKED_SHARE = 0.15  # of the tokens at a time, as BERT was trained (Devlin et al. 2019)
+GROUPS = 7  # each has about 15 % of the tokens, as BERT was trained (Devlin et al. 2019)
 MASKING_SEED = 0
 ROWS_AT_ONCE = 256  # of logits over a vocabulary, which may hold hundreds of thousands
 
@@ -66,8 +66,7 @@ def outcome(loaded: LoadedModel, inputs: Inputs, scalings: Sequence[Scaling] = (
     Raises `UnreadableModel` as `scaled` does.
     """
     model, given = loaded.model, inputs.tensors
-    mask = getattr(loaded.tokenizer, "mask_token_id", None)
-    if type(model).__name__.endswith("ForMaskedLM") and inputs.source and mask is not None:
+    if (mask := _mask(loaded)) is not None and inputs.source:
         special = torch.tensor(inputs.source.special)
         return Outcome("masked", _masked_loss(model, given, scalings, special, mask), None, None)
     output = scaled(model, given, scalings)
@@ -77,6 +76,19 @@ def outcome(loaded: LoadedModel, inputs: Inputs, scalings: Sequence[Scaling] = (
     logits: Tensor = output.logits[0]
     loss = torch.cat([torch.full((1,), torch.nan), _loss(logits[:-1], ids[0, 1:])])
     return Outcome("from before", loss, logits[-1].float().log_softmax(-1).exp().cpu(), None)
+
+
+def runs(loaded: LoadedModel, inputs: Inputs) -> int:
+    """How many runs of the model one outcome takes."""
+    if _mask(loaded) is None or not inputs.source:
+        return 1
+    return min(GROUPS, inputs.source.special.count(False))
+
+
+def _mask(loaded: LoadedModel) -> int | None:
+    """The id of the mask of a masked language model, None for any other model."""
+    masks = type(loaded.model).__name__.endswith("ForMaskedLM")
+    return getattr(loaded.tokenizer, "mask_token_id", None) if masks else None
 
 
 def _predicts(model: PreTrainedModel, output: Any, ids: Tensor) -> bool:
@@ -104,6 +116,62 @@ def relative_change(before: Outcome, after: Outcome) -> float | None:
     return float((after.output - before.output).norm() / before.output.norm())
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What a change did to an outcome: so little of it that many can be kept.
+
+    Pairs are before and after. `losses` are those of each token in nats (NaN where none was
+    predicted), None where nothing is predicted; then `moved` is ‖after − before‖ / ‖before‖ of
+    each vector of the output, and `change` that of all of it. `next_tokens` has ids and both
+    probabilities of what is likeliest to come next, before or after.
+    """
+
+    predicted: Literal["from before", "masked", "not"]
+    losses: tuple[Float[Tensor, " token"], Float[Tensor, " token"]] | None
+    mean_losses: tuple[float, float] | None
+    moved: Float[Tensor, " token"] | None
+    change: float | None
+    entropies: tuple[float, float] | None
+    next_tokens: tuple[tuple[int, float, float], ...]
+
+    @property
+    def amount(self) -> float | None:
+        """The one number that says most: mean loss after the change, else `change`."""
+        return self.change if self.mean_losses is None else self.mean_losses[1]
+
+
+def effect(before: Outcome, after: Outcome) -> Effect:
+    """Compare two outcomes of one model on the same inputs."""
+    mean_losses, entropies = _both(before.mean_loss, after.mean_loss), None
+    ids = likeliest(before, after)
+    next_tokens: tuple[tuple[int, float, float], ...] = ()
+    if before.next_token is not None and after.next_token is not None:
+        entropies = _both(before.entropy, after.entropy)
+        chances = before.next_token[[*ids]].tolist(), after.next_token[[*ids]].tolist()
+        next_tokens = tuple(zip(ids, *chances, strict=True))
+    return Effect(
+        predicted=before.predicted,
+        losses=None if before.loss is None or after.loss is None else (before.loss, after.loss),
+        mean_losses=mean_losses,
+        moved=_moved(before, after),
+        change=relative_change(before, after),
+        entropies=entropies,
+        next_tokens=next_tokens,
+    )
+
+
+def _both(before: float | None, after: float | None) -> tuple[float, float] | None:
+    return None if before is None or after is None else (before, after)
+
+
+def _moved(before: Outcome, after: Outcome) -> Float[Tensor, " token"] | None:
+    """How far each vector went; None where the output of one text is no row of vectors."""
+    if before.output is None or after.output is None or before.output.dim() != 3:
+        return None
+    was, is_now = before.output[0], after.output[0]
+    return (is_now - was).norm(dim=-1) / was.norm(dim=-1)
+
+
 def _loss(logits: Float[Tensor, "token vocabulary"], ids: Tensor) -> Float[Tensor, " token"]:
     """Cross-entropy of each row with the token that is there, a block at a time."""
     rows = zip(logits.split(ROWS_AT_ONCE), ids.split(ROWS_AT_ONCE), strict=True)
@@ -119,12 +187,12 @@ def _masked_loss(
     mask: int,
 ) -> Float[Tensor, " token"]:
     """The loss of each token that is not special, in the run in which it is masked."""
-    ids, groups = given["input_ids"], round(1 / MASKED_SHARE)
+    ids = given["input_ids"]
     tokens = (~special).nonzero().flatten()
     dice = torch.Generator().manual_seed(MASKING_SEED)
     shuffled = tokens[torch.randperm(len(tokens), generator=dice)]
     loss = torch.full(special.shape, torch.nan)
-    for group in filter(len, (shuffled[i::groups] for i in range(groups))):
+    for group in filter(len, (shuffled[i::GROUPS] for i in range(GROUPS))):
         hidden = ids.clone()
         hidden[0, group] = mask
         logits = scaled(model, {**given, "input_ids": hidden}, scalings).logits

@@ -16,7 +16,7 @@ from torch import Tensor
 from attnviz.inputs import Inputs
 from attnviz.inputs import inputs_for as inputs_of_text
 from attnviz.models import load
-from attnviz.outcome import Outcome, likeliest, outcome, relative_change
+from attnviz.outcome import Outcome, effect, likeliest, outcome, relative_change, runs
 from attnviz.surgery import Scaling, scaled
 from attnviz.tokens import tokenize
 
@@ -59,8 +59,8 @@ def test_an_encoder_decoder_is_asked_for_its_target():
     assert int(found.loss.isnan().sum()) == 1
 
 
-@pytest.fixture(scope="module")
-def masked() -> SimpleNamespace:
+def masked_language_model() -> SimpleNamespace:
+    """A tiny BERT of whole words that fills in its mask."""
     tokenizer = tiny.wordpiece()
     config = hf.BertConfig(
         vocab_size=len(tokenizer),
@@ -72,6 +72,11 @@ def masked() -> SimpleNamespace:
     )
     torch.manual_seed(0)
     return loaded(hf.BertForMaskedLM(config).eval(), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def masked() -> SimpleNamespace:
+    return masked_language_model()
 
 
 def inputs_of(tokenizer: object, text: str) -> Inputs:
@@ -160,3 +165,45 @@ def test_the_bundled_model_is_at_its_best_near_its_own_scale():
     d_k = 32
     own, undivided, by_d_k, by_square = (loss(d_k**p) for p in (0.0, 0.5, -0.5, -1.5))
     assert own + 0.2 < undivided < by_d_k < by_square
+
+
+# --- before and after
+
+
+def test_an_effect_of_two_outcomes_by_hand():
+    def predicting(losses: list[float], chances: list[float]) -> Outcome:
+        return Outcome("from before", torch.tensor(losses), torch.tensor(chances), None)
+
+    before = predicting([math.nan, 1.0, 2.5], [0.25, 0.75])
+    found = effect(before, predicting([math.nan, 2.0, 2.5], [0.5, 0.5]))
+    assert found.mean_losses == pytest.approx((1.75, 2.25))
+    assert found.amount == pytest.approx(2.25)
+    assert [x[1:].tolist() for x in found.losses] == [[1.0, 2.5], [2.0, 2.5]]
+    assert found.entropies == pytest.approx((0.5623351, math.log(2)))
+    assert found.next_tokens == ((1, 0.75, 0.5), (0, 0.25, 0.5))
+    assert (found.moved, found.change) == (None, None)
+
+
+def test_an_effect_on_vectors_by_hand():
+    """Of lengths 5 and 10 one stays and one turns by a right angle."""
+
+    def vectors(*numbers: list[float]) -> Outcome:
+        return Outcome("not", None, None, torch.tensor([numbers]))
+
+    found = effect(vectors([3.0, 4.0], [10.0, 0.0]), vectors([3.0, 4.0], [0.0, 10.0]))
+    assert found.moved.tolist() == pytest.approx([0.0, math.sqrt(2)])
+    assert found.amount == found.change == pytest.approx(math.sqrt(200 / 125))
+    assert (found.losses, found.mean_losses, found.entropies) == (None, None, None)
+    assert found.next_tokens == ()
+
+
+def test_one_output_of_no_tokens_has_no_vector_for_each():
+    pooled = Outcome("not", None, None, torch.ones(1, 7))
+    assert effect(pooled, pooled).moved is None
+    assert effect(pooled, pooled).change == 0
+
+
+def test_runs_of_one_outcome(masked: SimpleNamespace):
+    short, long = (inputs_of(masked.tokenizer, "the cat sat on " * n) for n in (1, 5))
+    assert (runs(masked, short), runs(masked, long)) == (4, 7)
+    assert runs(loaded(model_of("gpt2")), Inputs(inputs_for("gpt2"), None)) == 1
