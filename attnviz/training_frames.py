@@ -1,0 +1,142 @@
+"""Training runs as tidy frames: the one place that spells their column names.
+
+| frame | one row | columns |
+|---|---|---|
+| rows_of | a replica at a step | rate, seed, step, and the numbers of a `training.Record` |
+| scale_cells | the same, from the data file | d_k, optimiser, divisor, and those |
+| curves | a divisor at a step | divisor, step, quantity, median, low, high, seeds |
+| lost | a divisor and a step at which seeds diverged | divisor, step, seeds |
+| outcomes | a divisor | divisor, and see there |
+| at_the_start | a divisor | divisor, query_gradient, jacobian_mean, jacobian_median, entropy |
+| attention | a query and an item of the probe | divisor, query, item, weight |
+| references | a number to compare with | quantity, value, name |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from torch import Tensor
+
+from attnviz import lookup_task
+from attnviz.training import Recipe, Record
+
+CURVES = Path(__file__).parent / "curves"
+SCALE = CURVES / "scale.csv"
+NUMBERS = (
+    *("loss", "accuracy", "entropy", "target_weight"),
+    *("jacobian_mean", "jacobian_median", "query_gradient"),
+)
+REPLICA = ["rate", "seed"]
+CELL = ["d_k", "optimiser", "divisor"]
+LEARNT = 0.9  # the accuracy that counts as learnt
+
+
+def rows_of(recipe: Recipe, records: Iterable[Record]) -> pd.DataFrame:
+    """What was recorded, a row for each replica; one that diverged ends with a row of NaN."""
+    parts = []
+    for record in records:
+        replicas = pd.DataFrame(recipe.replicas, columns=REPLICA).assign(step=record.step)
+        parts.append(replicas.assign(**{name: getattr(record, name).numpy() for name in NUMBERS}))
+    return until_lost(pd.concat(parts, ignore_index=True))
+
+
+def until_lost(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of each replica up to the first without a loss."""
+    lost = rows["loss"].isna().groupby([rows[name] for name in REPLICA]).cumsum()
+    return rows[lost <= 1].reset_index(drop=True)
+
+
+def scale_cells(path: Path = SCALE) -> pd.DataFrame:
+    """The curves of the four divisors, as `scripts.train_toy` wrote them."""
+    return pd.read_csv(path, encoding="utf-8", dtype={"divisor": str})
+
+
+def cell(rows: pd.DataFrame, d_k: int, optimiser: str, rate: float) -> pd.DataFrame:
+    """Of all curves those that one chart shows: every divisor and seed at one rate."""
+    wanted = (rows["d_k"] == d_k) & (rows["optimiser"] == optimiser)
+    return rows[wanted & np.isclose(rows["rate"], rate)]
+
+
+def curves(rows: pd.DataFrame, quantities: Sequence[str] = NUMBERS) -> pd.DataFrame:
+    """Median over the seeds with least and largest; who diverged is left out from there on.
+
+    `seeds` is how many the median is of; where none is left there is no row.
+    """
+    long = rows.melt(["divisor", "seed", "step"], list(quantities), "quantity", "value")
+    groups = long.dropna().groupby(["divisor", "step", "quantity"], sort=False)["value"]
+    found = groups.agg(median="median", low="min", high="max", seeds="count")
+    return found.reset_index()
+
+
+def lost(rows: pd.DataFrame) -> pd.DataFrame:
+    """At which recorded step how many seeds of a divisor were first without numbers."""
+    gone = rows[rows["loss"].isna()]
+    found = gone.groupby(["divisor", "step"], sort=False)["seed"].count()
+    return found.rename("seeds").reset_index()
+
+
+def references() -> pd.DataFrame:
+    """What guessing gives, and who does not know which content belongs to which symbol."""
+    rows = [
+        ("accuracy", lookup_task.CHANCE, "guessing"),
+        ("accuracy", lookup_task.BAG_CEILING, "the most frequent content, always"),
+        ("loss", -math.log(lookup_task.CHANCE), "guessing"),
+        ("entropy", 1.0, "even weights"),
+    ]
+    return pd.DataFrame(rows, columns=["quantity", "value", "name"])
+
+
+def attention(divisor: str, weights: Float[Tensor, "query item"]) -> pd.DataFrame:
+    """What each query gives each item of the probe; query i has its answer in item i."""
+    queries, items = np.indices(weights.shape).reshape(2, -1)
+    columns = {"query": queries, "item": items, "weight": weights.numpy().ravel()}
+    return pd.DataFrame({"divisor": divisor, **columns})
+
+
+def outcomes(rows: pd.DataFrame) -> pd.DataFrame:
+    """How each divisor ended.
+
+    Columns: divisor, reached, steps_to_90, accuracy, accuracy_std, loss, diverged, seeds.
+    `reached` is how many of the seeds came to 90 %, `steps_to_90` the median over all seeds of the
+    first recorded step with that (NaN where half of them or more never came to it); accuracy and
+    loss are those of the last step, over the seeds that did not diverge.
+    """
+    found = []
+    for divisor, of_divisor in rows.groupby("divisor", sort=False):
+        seeds = [seed for _, seed in of_divisor.groupby("seed")]
+        first = np.array([_first_learnt(seed) for seed in seeds])
+        last = [seed.sort_values("step").iloc[-1] for seed in seeds]
+        kept = [row for row in last if np.isfinite(row["loss"])]
+        accuracies = np.array([row["accuracy"] for row in kept]) if kept else np.array([np.nan])
+        steps = float(np.median(first))
+        found.append(
+            {
+                "divisor": divisor,
+                "reached": int(np.isfinite(first).sum()),
+                "steps_to_90": steps if np.isfinite(steps) else np.nan,
+                "accuracy": float(accuracies.mean()),
+                "accuracy_std": float(accuracies.std(ddof=1)) if len(kept) > 1 else np.nan,
+                "loss": float(np.mean([row["loss"] for row in kept])) if kept else np.nan,
+                "diverged": len(seeds) - len(kept),
+                "seeds": len(seeds),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def _first_learnt(seed: pd.DataFrame) -> float:
+    learnt = seed.loc[seed["accuracy"] >= LEARNT, "step"]
+    return float(learnt.min()) if len(learnt) else np.inf
+
+
+def at_the_start(rows: pd.DataFrame) -> pd.DataFrame:
+    """Before the first step, means over the seeds: gradient of W_Q, ‖J‖ of the rows, entropy."""
+    numbers = ["query_gradient", "jacobian_mean", "jacobian_median", "entropy"]
+    first = rows[rows["step"] == 0]
+    return first.groupby("divisor", sort=False)[numbers].mean().reset_index()
