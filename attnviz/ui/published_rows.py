@@ -135,8 +135,8 @@ def _scale(layer: LayerAnatomy, heads: Heads, module: nn.Module, call: Attention
     values = (
         UNTOLD if heads.d_k is None else str(heads.d_k),
         _factor(heads, lengths),
-        _multiple(heads),
-        _norms(module) if lengths is None else "to length 1",
+        _multiple(heads) if lengths is None else "none: d_k plays no part",
+        _norms(heads, module) if lengths is None else "to length 1",
         "none" if heads.softcap is None else f"{heads.softcap:g}",
         "one logit a head" if heads.sinks else "none",
     )
@@ -171,7 +171,7 @@ def _query_lengths(call: AttentionCall) -> Tensor | None:
     return call.query.float().norm(dim=-1) if float(off) <= UNIT else None
 
 
-def _norms(module: nn.Module) -> str:
+def _norms(heads: Heads, module: nn.Module) -> str:
     """The norms that queries and keys pass, by the names of the model's own parts."""
     from attnviz.families import QUERY_OR_KEY_NORM
 
@@ -180,9 +180,9 @@ def _norms(module: nn.Module) -> str:
     }
     norms = {name: norm for name, norm in norms.items() if type(norm).__name__ != "Identity"}
     if not norms:
-        return "none"
+        return UNTOLD if heads.d_k is None else "none"
     learned = any(list(norm.parameters()) for norm in norms.values())
-    return f"{sentences.listed(list(norms))}, {'with a' if learned else 'without'} learned gain"
+    return f"{sentences.listed(list(norms))}, {'with' if learned else 'without'} a learned gain"
 
 
 # --- the projections

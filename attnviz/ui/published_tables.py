@@ -62,10 +62,12 @@ def _chosen(own: Sequence[Own], caption: str, name: str) -> None:
 
 
 def _families(what: str, practices: Iterable[Practice], own: Sequence[Own]) -> None:
-    """One row for each way of doing it, those of the chosen model marked."""
+    """One row for each way of doing it, those of the chosen model marked and first."""
     heads = (what, "in which models, and what to know")
-    rows = [(_marked(row.name, own), _told(row)) for row in practices]
-    st.markdown("**Other models**")
+    names = {name for column in own for name in column.names}
+    first = sorted(practices, key=lambda row: row.name not in names)
+    rows = [(_marked(row.name, own), _told(row)) for row in first]
+    st.markdown("**This and other models**")
     st.markdown(_table((heads, *rows)))
     st.caption(look.plain(HOW_READ))
 
