@@ -41,7 +41,6 @@ NUMBER_WIDTH = 118  # px right of bars, for a mean and its error
 GRADIENT_ROW, GRADIENT_NAME = 96, 28  # px, a divisor's histogram, and of it what names it
 MAPS_HEIGHT = 340  # px, all maps, in one row where a map has
 MAP_WIDTH = 170  # px; else in two
-TRAINING_HEIGHT = 320  # px, axes and legend included
 PROBE_SIDE = 150  # px, the weights of a toy's probe
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
 LABEL_ROOM = 11  # px along an axis that a token label needs

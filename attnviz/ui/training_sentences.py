@@ -1,0 +1,157 @@
+"""What is said about a toy in training, made from its numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnviz.ui.training import Choice, Curves, Run
+
+STUCK = 0.25  # right answers; always saying the most frequent content gives 0.19
+TASK = (
+    "A toy trained on made-up lookups: one head before 16 items, each a symbol with a content; the "
+    "query has one of the symbols, and the answer is the content beside it. No residual stream, no "
+    "MLP, no LayerNorm: whatever is learnt, the attention has learnt. Only the divisor differs; "
+    "first weights and lookups are the same."
+)
+LIVE = (
+    "The same toy, trained here and now at d_k = 64, from one seed. What comes out may differ from "
+    "the curves above in the last steps: those are five seeds, this is one."
+)
+CROSSES = (
+    "A cross at the bottom marks a step by which seeds had diverged: numbers beyond all bounds."
+)
+FULL = "So many train already that yours would wait for minutes. Try again in a little while."
+FAILED = "This run ended with an error; its curves are as far as it came. Start it again."
+
+
+def rate(value: float) -> str:
+    """A learning rate as one writes it."""
+    return f"{value:g}"
+
+
+def by_divisor(shown: Curves) -> list[str]:
+    """How each divisor did."""
+    return [f"÷ {row['divisor']}: {_did(row, shown)}." for row in _rows(shown.outcomes)]
+
+
+def _rows(frame: Any) -> list[dict[str, Any]]:
+    return frame.to_dict("records")
+
+
+def _did(row: dict[str, Any], shown: Curves) -> str:
+    seeds, reached, gone = row["seeds"], row["reached"], row["diverged"]
+    if not math.isnan(row["steps_to_90"]):
+        learnt = f"90 % right by step {row['steps_to_90']:g}"
+        if seeds > 1:
+            learnt += " (median seed)" if reached == seeds else f" (median; {reached} of {seeds})"
+    elif reached:
+        learnt = f"90 % right in {reached} of {seeds} seeds only"
+    else:
+        learnt = "never 90 % right"
+    last = int(shown.curves.loc[shown.curves["divisor"] == row["divisor"], "step"].max())
+    if gone == seeds:
+        return f"{learnt}, and diverged{f' in all {seeds} seeds' if seeds > 1 else ''}"
+    end = f"{100 * row['accuracy']:.3g} % at step {last:,}"
+    if gone:
+        end += f" in those of the {seeds} seeds that did not diverge ({seeds - gone})"
+    return f"{learnt}; {end}"
+
+
+def start(shown: Curves) -> str:
+    """Why no scaling is not “a gradient that vanishes”: the whole gradient and the typical row."""
+    rows = {row["divisor"]: row for row in _rows(shown.start)}
+    if not {"1", "√d_k"} <= set(rows):
+        return ""
+    bare, root = rows["1"], rows["√d_k"]
+    if not bare["query_gradient"] > root["query_gradient"]:
+        return ""
+    return (
+        "Before the first step the gradient of W_Q is largest without a divisor, "
+        f"{bare['query_gradient']:.2g} against {root['query_gradient']:.2g} under √d_k, while the "
+        f"typical row's ‖J‖ is smallest: median {bare['jacobian_median']:.2g} against "
+        f"{root['jacobian_median']:.2g}. A few rows near a tie carry all of it, the rest is "
+        "frozen: training is slow and depends on the rate, but it is not silent."
+    )
+
+
+def verdict(shown: Curves) -> list[str]:
+    """What this says about the claim, divisor by divisor, as far as these numbers say it."""
+    rows = {row["divisor"]: row for row in _rows(shown.outcomes)}
+    if not {"1", "√d_k", "d_k", "d_k²"} <= set(rows):
+        return []
+    said = [_bare(rows["1"], rows["√d_k"]), _whole(rows["d_k"], rows["√d_k"])]
+    return [sentence for sentence in (*said, _square(rows["d_k²"])) if sentence]
+
+
+def _bare(bare: dict[str, Any], root: dict[str, Any]) -> str:
+    if bare["reached"] == bare["seeds"] and bare["steps_to_90"] > root["steps_to_90"]:
+        times = bare["steps_to_90"] / root["steps_to_90"]
+        return (
+            f"Without a divisor the toy is {times:.2g} times as slow as under √d_k and its seeds "
+            "lie far apart, but it learns: slow and fragile, not untrainable."
+        )
+    if bare["reached"] < root["reached"]:
+        return "Without a divisor this rate is too much: other rates may do."
+    return ""
+
+
+def _whole(whole: dict[str, Any], root: dict[str, Any]) -> str:
+    if whole["diverged"] < root["diverged"]:
+        return "Dividing by d_k bears a larger rate here than √d_k does."
+    if whole["reached"] < whole["seeds"]:
+        return ""
+    if whole["steps_to_90"] > root["steps_to_90"]:
+        return (
+            "Dividing by d_k ends as well as √d_k: it only starts slower. That it “shrinks too "
+            "much” is true of the start, not of what is learnt (it is the choice of µP)."
+        )
+    return "Dividing by d_k does as well as √d_k here (it is the choice of µP)."
+
+
+def _square(square: dict[str, Any]) -> str:
+    if square["reached"] == square["seeds"]:
+        return (
+            "Dividing by d_k² does not destroy the signal for good: Adam makes the step's size its "
+            "own, and at this rate the toy finds its way back."
+        )
+    if square["reached"] == 0 and square["accuracy"] >= STUCK:
+        return (
+            "Divided by d_k², the toy stays for long at what is had without knowing where to look, "
+            "and only then begins to learn: late, not never."
+        )
+    if square["reached"] == 0 and square["accuracy"] < STUCK:
+        return (
+            "Divided by d_k², attention stays even: the toy knows which contents are there and not "
+            "which is asked for, and can do no better than always say the most frequent one."
+        )
+    return ""
+
+
+def caption(shown: Curves, choice: Choice | None = None) -> str:
+    """What the curves are of: synthetic, sizes, rate, seeds, recipe."""
+    recipe = shown.recipe
+    seeds = [str(seed) for seed in recipe.seeds]
+    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+    spread = "" if len(seeds) == 1 else " · line: median seed, band: least to largest"
+    return (
+        f"synthetic · toy, one head · task: same symbol · n = 16 items · d_k = {recipe.d_k} · "
+        f"d_v = {recipe.d_v} · divisors by colour · {recipe.optimiser}, rate {rate(shown.rate)}, "
+        f"constant · batch {recipe.batch} · {named} · measured on {recipe.held_out} other lookups"
+        f"{spread}"
+    )
+
+
+def progress(run: Run, before: int) -> str:
+    """How far a run is."""
+    if run.state == "waiting":
+        return f"Waiting: {before} before yours" if before else "Begins at once"
+    step = max((found[-1].step for found in run.records.values() if found), default=0)
+    steps = next(iter(run.recipes.values())).steps
+    return {
+        "running": f"Step {step} of {steps}",
+        "done": f"Trained for {steps} steps",
+        "stopped": f"Stopped at step {step} of {steps}",
+        "failed": FAILED,
+    }[run.state]
