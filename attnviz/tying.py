@@ -5,8 +5,9 @@ without them (theory: where the head has room, it can).
 
 What is exchanged are rows of W_Q, W_K and W_V and their biases: what the model does to the
 vectors afterwards (a norm, a rotation, a factor, a term of places) acts on them as before. Where
-several query heads share a key and a value head, that head is changed for all of them. In
-cross-attention W_Q keeps taking the target's tokens and W_K and W_V the source's.
+several query heads share a key and a value head, that head is changed for all of them, and Q and K
+can be swapped for one of them alone. In cross-attention W_Q keeps taking the target's tokens and
+W_K and W_V the source's.
 
 Only the run sees it: while `tied` is entered, operations of this thread are given other tensors
 in the place of those parameters (`TorchFunctionMode`). The model, its parameters and its
@@ -18,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -36,6 +37,7 @@ from attnviz.wiring import Origin, Wiring, wiring
 Role = Literal["query", "key", "value"]
 Way = Literal["K := V", "V := K", "Q := K", "Q and K swapped", "values shuffled"]
 
+WAYS: tuple[Way, ...] = get_args(Way)
 SHORT = 7  # tokens: where a model's matrices lie does not depend on its text
 
 
@@ -116,6 +118,11 @@ class Makers:
         """The key and value head that a query head reads."""
         return head // (self.heads // self.kv_heads)
 
+    def beside(self, head: int) -> tuple[int, ...]:
+        """The other query heads that read the same, and change with it."""
+        group = self.kv_head(head)
+        return tuple(h for h in range(self.heads) if h != head and self.kv_head(h) == group)
+
 
 def makers(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[Makers, ...]:
     """What makes queries, keys and values in every call that can be read, in order.
@@ -138,19 +145,33 @@ def tied(
 ) -> Iterator[None]:
     """Let what runs the model inside see shared projections; without tyings, nothing changes.
 
-    `known` are the model's own `makers`. Raises `UnreadableModel` at the start if what is asked
+    `known` are the model's own `makers`; the matrices that change are copied for as long as this
+    is entered. Raises `UnreadableModel` at the start if what is asked
     for cannot be done, and at the end if some of it was not seen to be used.
     """
     if not tyings:
         yield
         return
-    changes = _Changes(model, known)
-    for tying in tyings:
-        changes.tie(tying)
-    exchange = _Exchange(model, changes.made())
+    exchange = _Exchange(model, _changes(model, known, tyings).made())
     with exchange:
         yield
     exchange.check()
+
+
+def why_not(model: PreTrainedModel, known: Sequence[Makers], tyings: Sequence[Tying]) -> str | None:
+    """The sentence that `tied` would start with, None if it can be tried; nothing is copied."""
+    try:
+        _changes(model, known, tyings)
+    except UnreadableModel as why:
+        return str(why)
+    return None
+
+
+def _changes(model: PreTrainedModel, known: Sequence[Makers], tyings: Sequence[Tying]) -> _Changes:
+    changes = _Changes(model, known)
+    for tying in tyings:
+        changes.tie(tying)
+    return changes
 
 
 def _refusal(model: PreTrainedModel, clause: str) -> UnreadableModel:
@@ -291,7 +312,8 @@ class _Changes:
                 raise NoMatrix("one and the same matrix serves in several roles")
             if self.taken.setdefault(to, by) != by:
                 raise NoMatrix(
-                    "several heads share what would have to become another one for each of them"
+                    "several heads share what would have to become another one for each of them; "
+                    "one head alone can be changed"
                 )
         self.moves += moves
 
@@ -405,8 +427,9 @@ class _Exchange(TorchFunctionMode):
         given = [self._exchanged(x, met) for x in args]
         named = {name: self._exchanged(x, met) for name, x in (kwargs or {}).items()}
         result = func(*given, **named)
-        if not isinstance(result, Tensor):  # what only asks for a shape uses no number
-            return result
+        parts = result if isinstance(result, (tuple, list)) else [result]
+        if not any(isinstance(part, Tensor) for part in parts):
+            return result  # what only asks for a shape uses no number
         for one in met:
             self.unused.discard(one.path)
             if not one.biased:

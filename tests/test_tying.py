@@ -15,14 +15,15 @@ import torch
 import transformers as hf
 from cell_recipes import RECIPES, Cut, Recipe
 from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from attnviz.attention_call import UnreadableModel
 from attnviz.capture import capture
-from attnviz.tying import Makers, Tying, makers, tied
+from attnviz.tying import WAYS, Makers, Tying, makers, tied, why_not
 
 ONE_MATRIX = [family for family in RECIPES if family not in ("deepseek_v3", "diffllama")]
 GROUPED = [f for f in ONE_MATRIX if any(r.kv_heads < r.heads for r in RECIPES[f])]
-WAYS = ("K := V", "V := K", "Q := K", "Q and K swapped")
+EXCHANGES = [way for way in WAYS if way != "values shuffled"]
 
 
 def model_of(family: str) -> hf.PreTrainedModel:
@@ -119,7 +120,7 @@ def unchanged(model: nn.Module, before: dict[str, Tensor]) -> bool:
 # --- it is as if the model were another one
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EXCHANGES)
 @pytest.mark.parametrize("family", ONE_MATRIX)
 def test_all_heads(family: str, way: str):
     model, before = model_of(family), state(model_of(family))
@@ -133,7 +134,7 @@ def test_all_heads(family: str, way: str):
     assert unchanged(model, before)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", EXCHANGES)
 @pytest.mark.parametrize("family", [f for f in ONE_MATRIX if f != "albert"])
 def test_one_head_of_one_layer(family: str, way: str):
     recipe, path = list(layers_of(family))[-1]
@@ -261,6 +262,45 @@ def test_a_bias_goes_where_the_model_has_none():
         assert not torch.allclose(after, plain(model, inputs), atol=1e-3)
 
 
+class TorchsOwn(nn.Module):
+    """torch's own attention: one parameter for all three, and one function for all it does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(55, 5, batch_first=True)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + self.attention(hidden, hidden, hidden, need_weights=False)[0]
+
+
+class OfTorch(hf.PreTrainedModel):
+    config_class = hf.PretrainedConfig
+    main_input_name = "inputs_embeds"
+
+    def __init__(self) -> None:
+        super().__init__(hf.PretrainedConfig())
+        self.layers = nn.ModuleList([TorchsOwn(), TorchsOwn()])
+
+    def forward(self, inputs_embeds: Tensor) -> BaseModelOutput:
+        for layer in self.layers:
+            inputs_embeds = layer(inputs_embeds)
+        return BaseModelOutput(last_hidden_state=inputs_embeds)
+
+
+def test_torchs_own_attention():
+    """One parameter: 55 rows of queries, of keys and of values."""
+    model = tiny_models.spread(OfTorch())
+    inputs = {"inputs_embeds": torch.randn(1, 13, 55, generator=torch.Generator().manual_seed(1))}
+    by_hand = copy.deepcopy(model)
+    for layer in by_hand.layers:
+        for parameter in (layer.attention.in_proj_weight, layer.attention.in_proj_bias):
+            parameter.data[110:] = parameter.data[55:110]
+    with tied(model, makers(model, inputs), [Tying("V := K")]):
+        after = plain(model, inputs)
+    assert torch.allclose(after, plain(by_hand, inputs), atol=1e-6)
+    assert not torch.allclose(after, plain(model, inputs), atol=1e-2)
+
+
 @pytest.mark.parametrize("half", ["encoder", "decoder"])
 def test_halves_that_share_their_parameters(half: str):
     """Only the half that is meant is changed."""
@@ -341,6 +381,18 @@ def test_values_of_latent_attention_can_be_shuffled():
     matrix = by_hand.model.layers[0].self_attn.kv_b_proj.weight.data.view(5, 18, -1)
     matrix[:, 7:] = matrix[order, 7:]
     assert torch.equal(after, plain(by_hand, inputs))
+
+
+def test_why_not_is_told_without_a_run():
+    model, places = model_of("llama"), known("llama")
+    assert why_not(model, places, [Tying("Q := K")]) is None
+    assert why_not(model, places, [Tying("Q and K swapped", head=3)]) is None
+    told = why_not(model, places, [Tying("Q and K swapped")])
+    assert told == (
+        "LlamaForCausalLM cannot be changed as asked: in layer 0, several heads share what would "
+        "have to become another one for each of them; one head alone can be changed."
+    )
+    assert [places[0].beside(head) for head in (0, 3)] == [(1,), (2,)]
 
 
 def test_a_run_that_fails_leaves_nothing_behind():
