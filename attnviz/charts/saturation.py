@@ -6,16 +6,17 @@ so that all of them share one plot whose places the browser computes from its wi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import altair as alt
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Num
 
 from attnviz.charts import theme
 from attnviz.charts.in_turn import in_turn
 from attnviz.charts.layers import Spec, calculated, chart, expr, layer, number, only, word
-
-Edges = Float[np.ndarray, " edge"]  # octaves between cells
 
 QUANTITIES = {
     "largest_weight": ["mean largest weight", "1: one key has it all"],
@@ -30,6 +31,24 @@ ACROSS = f"{LEFT} + (datum.map % columns) * (map_width + {GAP}) + map_width * da
 DOWN = f"floor(datum.map / columns) * slot + {ABOVE} + (slot - {ABOVE + BELOW}) * datum."
 
 
+@dataclass(frozen=True)
+class _Grid:
+    """The number of each divisor's map, and where cells begin and end, in octaves."""
+
+    divisors: dict[str, int]
+    across: Float[np.ndarray, " d_k_edge"]
+    down: Float[np.ndarray, " n_edge"]
+
+    def places(self, d_k: Num[np.ndarray, " place"], n: Num[np.ndarray, " place"]) -> pd.DataFrame:
+        """Shares of a map, from its left and from its top: few keys are below."""
+        left, top = _share(np.log2(d_k), self.across), 1 - _share(np.log2(n), self.down)
+        return pd.DataFrame({"left": left, "top": top})
+
+    def on_each(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The same on every map."""
+        return frame.merge(pd.DataFrame({"map": [*self.divisors.values()]}), how="cross")
+
+
 @in_turn
 def maps(
     cells: pd.DataFrame,
@@ -42,28 +61,32 @@ def maps(
     `quantity` is "largest_weight" or "entropy"; `place` are d_k and n of a real head, a diamond
     in every map unless it lies beyond them.
     """
-    divisors = {name: at for at, name in enumerate(cells["divisor"].unique())}
-    across, down = _edges(cells["d_k"]), _edges(cells["n"])
-    layers = [_cells(quantity), *_frozen(_within(lines, divisors, across, down))]
-    inside = place is not None and _is_inside(place[0], across) and _is_inside(place[1], down)
-    if place is not None and inside:
-        layers.append(_diamonds(place, divisors, across, down))
-    words = [_names(divisors), *_numbers(cells, divisors, across, down)]
+    numbers = {str(name): at for at, name in enumerate(cells["divisor"].unique())}
+    grid = _Grid(numbers, _edges(cells["d_k"]), _edges(cells["n"]))
+    frozen, head = _within(lines, grid), _head(place, grid)
+    layers = [
+        _cells(quantity),
+        *([] if frozen.empty else _frozen(frozen)),
+        *([] if head.empty else [_diamonds(head)]),
+        _names(grid),
+        *_numbers(cells, grid),
+    ]
     return chart(
-        [*layers, *words],
-        _placed(cells, divisors, across, down),
-        _layout(len(divisors)),
+        layers,
+        _placed(cells, grid),
+        _layout(len(numbers)),
         theme.MAPS_HEIGHT,
         _corners("left", "right", "top", "bottom"),
-        _title(not lines.empty, place, inside),
+        _title(not frozen.empty, place, not head.empty),
     )
 
 
 def _title(frozen: bool, place: tuple[int, int] | None, inside: bool) -> list[str]:
-    head = f"◆ this head: d_k {place[0]:,}, n {place[1]:,}" if place else ""
-    if place and not inside:
-        head = f"this head (d_k {place[0]:,}, n {place[1]:,}) lies beyond"
-    return [line for line in (FROZEN if frozen else "", head) if line]
+    lines = [FROZEN] if frozen else []
+    if place is None:
+        return lines
+    at = f"d_k {place[0]:,}, n {place[1]:,}"
+    return [*lines, f"◆ this head: {at}" if inside else f"this head ({at}) lies beyond"]
 
 
 def _layout(count: int) -> Spec:
@@ -79,7 +102,7 @@ def _layout(count: int) -> Spec:
     }
 
 
-def _edges(values: pd.Series) -> Edges:
+def _edges(values: pd.Series) -> Float[np.ndarray, " edge"]:
     """Where cells begin and end, in octaves: half way to their neighbours."""
     octaves = np.log2(np.unique(values))
     if len(octaves) == 1:
@@ -90,28 +113,27 @@ def _edges(values: pd.Series) -> Edges:
 
 
 def _share(
-    octaves: pd.Series | Float[np.ndarray, "*place"] | float, edges: Edges
-) -> Float[np.ndarray, "*place"]:
+    octaves: Float[np.ndarray, " place"], edges: Float[np.ndarray, " edge"]
+) -> Float[np.ndarray, " place"]:
     """How far along a map so many octaves are, from 0 to 1."""
-    return (np.asarray(octaves) - edges[0]) / (edges[-1] - edges[0])
+    return (octaves - edges[0]) / (edges[-1] - edges[0])
 
 
-def _is_inside(value: int, edges: Edges) -> bool:
-    return value > 0 and bool(edges[0] <= np.log2(value) <= edges[-1])
+def _inside(places: pd.DataFrame) -> pd.Series:
+    return places["left"].between(0, 1) & places["top"].between(0, 1)
 
 
-def _placed(
-    cells: pd.DataFrame, divisors: dict[str, int], across: Edges, down: Edges
-) -> pd.DataFrame:
-    """The cells with their corners as shares of a map, few keys below."""
-    columns = np.searchsorted(across, np.log2(cells["d_k"])) - 1
-    rows = np.searchsorted(down, np.log2(cells["n"])) - 1
+def _placed(cells: pd.DataFrame, grid: _Grid) -> pd.DataFrame:
+    """The cells with their corners as shares of a map."""
+    columns = np.searchsorted(grid.across, np.log2(cells["d_k"])) - 1
+    rows = np.searchsorted(grid.down, np.log2(cells["n"])) - 1
+    across, down = _share(grid.across, grid.across), 1 - _share(grid.down, grid.down)
     return cells.assign(
-        map=cells["divisor"].map(divisors),
-        left=_share(across[columns], across),
-        right=_share(across[columns + 1], across),
-        top=1 - _share(down[rows + 1], down),
-        bottom=1 - _share(down[rows], down),
+        map=cells["divisor"].map(grid.divisors),
+        left=across[columns],
+        right=across[columns + 1],
+        top=down[rows + 1],
+        bottom=down[rows],
     )
 
 
@@ -162,20 +184,17 @@ def _cells(quantity: str) -> alt.Chart:
     return layer("rect", encoding)
 
 
-def _within(
-    lines: pd.DataFrame, divisors: dict[str, int], across: Edges, down: Edges
-) -> pd.DataFrame:
+def _within(lines: pd.DataFrame, grid: _Grid) -> pd.DataFrame:
     """The parts of the freezing lines that lie on the maps, in shares of a map."""
     parts = [pd.DataFrame({"map": [], "left": [], "top": []})]
     for name, line in lines.groupby("divisor", sort=False):
-        n, d_k = np.log2(line.sort_values("n")[["n", "d_k"]].to_numpy()).T
+        n, d_k = np.log2(line.sort_values("n")[["n", "d_k"]].to_numpy(float)).T
         rising = np.linspace(n[0], n[-1], POINTS)
-        left, top = _share(np.interp(rising, n, d_k), across), 1 - _share(rising, down)
-        seen = (left >= 0) & (left <= 1) & (top >= 0) & (top <= 1)
-        if seen.sum() < FEWEST:  # a speck at the edge of the map
-            continue
-        parts.append(pd.DataFrame({"map": divisors[name], "left": left, "top": top})[seen])
-    return pd.concat(parts, ignore_index=True)
+        places = grid.places(2 ** np.interp(rising, n, d_k), 2**rising)
+        seen = places[_inside(places)]
+        if len(seen) >= FEWEST:  # else a speck at the edge of the map
+            parts.append(seen.assign(map=grid.divisors[str(name)]))
+    return pd.concat([part for part in parts if len(part)] or parts, ignore_index=True)
 
 
 def _frozen(line: pd.DataFrame) -> list[alt.Chart]:
@@ -188,47 +207,44 @@ def _frozen(line: pd.DataFrame) -> list[alt.Chart]:
     ]
 
 
-def _diamonds(
-    place: tuple[int, int], divisors: dict[str, int], across: Edges, down: Edges
-) -> alt.Chart:
-    left, top = _share(np.log2(place[0]), across), 1 - _share(np.log2(place[1]), down)
-    at = pd.DataFrame({"map": [*divisors.values()], "left": float(left), "top": float(top)})
-    looks = {"shape": "diamond", "size": 190, "fill": theme.REAL, "stroke": "white"}
-    encoding = {"x": _x(), "y": _y()}
-    return layer("point", encoding, _corners("left", "top"), at, strokeWidth=2, opacity=1, **looks)
+def _head(place: tuple[int, int] | None, grid: _Grid) -> pd.DataFrame:
+    """Where a real head stands in each map; nothing if that is beyond them."""
+    d_k, n = place or (0, 0)
+    if min(d_k, n) < 1:
+        return pd.DataFrame()
+    places = grid.places(np.array([d_k]), np.array([n]))
+    return grid.on_each(places[_inside(places)])
 
 
-def _names(divisors: dict[str, int]) -> alt.Chart:
-    names = pd.DataFrame({"map": [*divisors.values()], "left": 0.0, "top": 0.0})
-    names["name"] = [f"÷ {name}" for name in divisors]
-    encoding = {"x": _x(), "y": _y(), "text": word("name")}
-    looks: Spec = {"align": "left", "baseline": "bottom", "dy": -4, "tooltip": None}
-    return layer(
-        "text", encoding, _corners("left", "top"), names, fontSize=theme.FONT_SIZE, **looks
-    )
+def _diamonds(head: pd.DataFrame) -> alt.Chart:
+    looks: Spec = {"shape": "diamond", "size": 190, "fill": theme.REAL, "stroke": "white"}
+    looks |= {"strokeWidth": 2, "opacity": 1}
+    return layer("point", {"x": _x(), "y": _y()}, _corners("left", "top"), head, **looks)
 
 
-def _numbers(
-    cells: pd.DataFrame, divisors: dict[str, int], across: Edges, down: Edges
-) -> list[alt.Chart]:
+def _names(grid: _Grid) -> alt.Chart:
+    said = [f"÷ {name}" for name in grid.divisors]
+    names = pd.DataFrame({"map": [*grid.divisors.values()], "said": said, "left": 0, "top": 0})
+    return _said(names, theme.FONT_SIZE, align="left", baseline="bottom", dy=-4)
+
+
+def _numbers(cells: pd.DataFrame, grid: _Grid) -> list[alt.Chart]:
     """d_k below each map, numbers of keys left of the first ones."""
-    maps = pd.DataFrame({"map": [*divisors.values()]})
-    d_k = _sparse(cells["d_k"]).merge(maps, how="cross")
-    d_k = d_k.assign(left=_share(np.log2(d_k["value"]), across), top=1.0)
-    n = _sparse(cells["n"]).merge(maps, how="cross")
-    n = n.assign(left=0.0, top=1 - _share(np.log2(n["value"]), down))
-    titles = pd.DataFrame({"map": [*divisors.values()], "left": 0.5, "top": 1.0, "said": "d_k"})
-    keys = pd.DataFrame({"map": [*divisors.values()], "left": 0.0, "top": 0.5, "said": "n, keys"})
+    d_k, n = _sparse(cells["d_k"]), _sparse(cells["n"])
+    d_k["left"] = grid.places(d_k["value"].to_numpy(), d_k["value"].to_numpy())["left"]
+    n["top"] = grid.places(n["value"].to_numpy(), n["value"].to_numpy())["top"]
+    titles = pd.DataFrame({"left": [0.5, 0], "top": [1, 0.5], "said": ["d_k", "n, keys"]})
     left_only = [only("datum.map % columns == 0")]
     spaced = [only(f"map_width > {TIGHT} || datum.rank % 2 == 0")]
-    turned: Spec = {"align": "center", "baseline": "top", "angle": 270, "dy": -LEFT}
     under: Spec = {"baseline": "top", "align": "center"}
     beside: Spec = {"baseline": "middle", "align": "right", "dx": -5}
+    turned: Spec = under | {"angle": 270, "dy": -LEFT}
+    size = theme.SMALL_FONT
     return [
-        _said(d_k, theme.SMALL_FONT, spaced, dy=4, **under),
-        _said(titles, theme.SMALL_FONT, dy=18, **under),
-        _said(n, theme.SMALL_FONT, left_only, **beside),
-        _said(keys, theme.SMALL_FONT, left_only, **turned),
+        _said(grid.on_each(d_k.assign(top=1)), size, spaced, dy=4, **under),
+        _said(grid.on_each(titles.iloc[:1]), size, dy=18, **under),
+        _said(grid.on_each(n.assign(left=0)), size, left_only, **beside),
+        _said(grid.on_each(titles.iloc[1:]), size, left_only, **turned),
     ]
 
 
@@ -241,8 +257,8 @@ def _sparse(values: pd.Series) -> pd.DataFrame:
 
 
 def _said(
-    frame: pd.DataFrame, size: int, also: list[Spec] | None = None, **looks: int | str
+    frame: pd.DataFrame, size: int, also: Sequence[Spec] = (), **looks: int | str
 ) -> alt.Chart:
     encoding = {"x": _x(), "y": _y(), "text": word("said")}
-    transform = [*(also or []), *_corners("left", "top")]
+    transform = [*also, *_corners("left", "top")]
     return layer("text", encoding, transform, frame, fontSize=size, tooltip=None, **looks)
