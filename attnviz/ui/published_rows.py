@@ -91,7 +91,7 @@ def _together(
 
 
 def _unread(layer: LayerAnatomy, facts: Iterable[str]) -> Own:
-    return Own(tuple((name, UNTOLD) for name in facts), remark=layer.unread or "")
+    return Own(tuple((name, UNTOLD) for name in facts), remark=f"not read. {layer.unread}")
 
 
 def _named(layers: Sequence[LayerAnatomy]) -> str:

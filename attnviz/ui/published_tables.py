@@ -75,9 +75,9 @@ def _families(what: str, practices: Iterable[Practice], own: Sequence[Own]) -> N
 def _marked(name: str, own: Sequence[Own]) -> str:
     """The name of a way of doing it, and whether the chosen model does it so, in which layers."""
     layers = [column.layers for column in own if name in column.names]
-    where = f": {', '.join(layers)}" if layers and len(own) > 1 else ""
-    here = f" :blue-badge[{look.plain(f'this model{where}')}]" if layers else ""
-    return f"**{look.plain(name)}**{here}"
+    here = " :blue-badge[this model]" if layers else ""
+    where = f" {look.plain(', '.join(layers))}" if 0 < len(layers) < len(own) else ""
+    return f"**{look.plain(name)}**{here}{where}"
 
 
 def _told(row: Practice) -> str:

@@ -313,7 +313,7 @@ def test_the_chosen_model_is_marked_in_its_rows_and_these_come_first(saved):
         "**1/√(a setting)** :blue-badge[this model]",
         "**a soft cap besides** :blue-badge[this model]",
     ]
-    only = ":blue-badge[this model: layers 1 and 4]"
+    only = ":blue-badge[this model] layers 1 and 4"
     assert marked(drawn("projections", saved("qwen3_next"))) == [
         f"**{published.OUTPUT}** {only}",
         f"**{published.GROUPED}** {only}",
@@ -324,4 +324,6 @@ def test_the_chosen_model_is_marked_in_its_rows_and_these_come_first(saved):
 def test_remarks_name_the_layers_where_these_differ(saved):
     app = drawn("scales", saved("qwen3_next"))
     told = [block.value.replace("\\", "") for block in app.markdown]
-    assert any(x.startswith("Layers 0, 2 and 3: It carries a recurrent state") for x in told)
+    assert any(
+        x.startswith("Layers 0, 2 and 3: not read. It carries a recurrent state") for x in told
+    )
