@@ -43,7 +43,7 @@ def in_training() -> None:
         shown = recorded(choice)
         second = _second()
         _pair(shown, second, "recorded")
-        st.caption(look.plain(told.caption(shown)))
+        _under(shown)
         _read(shown)
         _tables(shown, "recorded")
         _live(choice)
@@ -96,6 +96,12 @@ def _pair(shown: Curves, second: str, name: str) -> None:
             )
 
 
+def _under(shown: Curves) -> None:
+    """The line under the charts, and what their crosses mean where there are some."""
+    crosses = f" {told.CROSSES}" if len(shown.lost) else ""
+    st.caption(look.plain(f"{told.caption(shown)}.{crosses}" if crosses else told.caption(shown)))
+
+
 def _read(shown: Curves) -> None:
     """What to see in the curves."""
     st.markdown("\n".join(f"- {look.plain(line)}" for line in told.by_divisor(shown)))
@@ -106,8 +112,7 @@ def _read(shown: Curves) -> None:
 
 def _tables(shown: Curves, name: str) -> None:
     """How each divisor ended and began, and the curves themselves, as tables."""
-    remark = f"NaN: not reached, or diverged. {told.CROSSES}"
-    look.numbers("Steps to 90 % right", shown.outcomes, f"training_{name}", remark)
+    look.numbers("Steps to 90 % right", shown.outcomes, f"training_{name}", told.NOT_A_NUMBER)
     look.numbers("Before the first step", shown.start, f"training_start_{name}")
     look.numbers("The curves as a table", shown.curves, f"training_curves_{name}")
 
@@ -178,7 +183,7 @@ def _watch(run: Run, was_going: bool) -> None:
     shown = seen(run)
     if shown is not None:
         _pair(shown, st.session_state.get("training_second", "loss"), "live")
-        st.caption(look.plain(told.caption(shown)))
+        _under(shown)
         if not is_going:
             st.markdown("\n".join(f"- {look.plain(line)}" for line in told.by_divisor(shown)))
     if was_going and not is_going:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnviz.ui.training import Choice, Curves, Run
 
+FROZEN = 0.03  # ‖J‖, a tenth of what rows have under √d_k
+EVEN = 0.99  # entropy, relative to even weights
 STUCK = 0.25  # right answers; always saying the most frequent content gives 0.19
 TASK = (
     "A toy trained on made-up lookups: one head before 16 items, each a symbol with a content; the "
@@ -21,6 +23,11 @@ LIVE = (
 )
 CROSSES = (
     "A cross at the bottom marks a step by which seeds had diverged: numbers beyond all bounds."
+)
+NOT_A_NUMBER = (
+    "steps_to_90 is the median over the seeds of the first recorded step with 90 %; None where half "
+    "of the seeds or more never came to it. Accuracy and loss are of the last step, None where all "
+    "seeds diverged."
 )
 FULL = "So many train already that yours would wait for minutes. Try again in a little while."
 FAILED = "This run ended with an error; its curves are as far as it came. Start it again."
@@ -43,7 +50,7 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 def _did(row: dict[str, Any], shown: Curves) -> str:
     seeds, reached, gone = row["seeds"], row["reached"], row["diverged"]
     if not math.isnan(row["steps_to_90"]):
-        learnt = f"90 % right by step {row['steps_to_90']:g}"
+        learnt = f"90 % right by step {row['steps_to_90']:,.0f}"
         if seeds > 1:
             learnt += " (median seed)" if reached == seeds else f" (median; {reached} of {seeds})"
     elif reached:
@@ -67,12 +74,16 @@ def start(shown: Curves) -> str:
     bare, root = rows["1"], rows["√d_k"]
     if not bare["query_gradient"] > root["query_gradient"]:
         return ""
+    carried = (
+        "A few rows near a tie carry all of it, the rest is frozen"
+        if bare["jacobian_median"] < FROZEN
+        else "Fewer rows carry it"
+    )
     return (
         "Before the first step the gradient of W_Q is largest without a divisor, "
         f"{bare['query_gradient']:.2g} against {root['query_gradient']:.2g} under √d_k, while the "
         f"typical row's ‖J‖ is smallest: median {bare['jacobian_median']:.2g} against "
-        f"{root['jacobian_median']:.2g}. A few rows near a tie carry all of it, the rest is "
-        "frozen: training is slow and depends on the rate, but it is not silent."
+        f"{root['jacobian_median']:.2g}. {carried}: training is noisy, not silent."
     )
 
 
@@ -81,52 +92,68 @@ def verdict(shown: Curves) -> list[str]:
     rows = {row["divisor"]: row for row in _rows(shown.outcomes)}
     if not {"1", "√d_k", "d_k", "d_k²"} <= set(rows):
         return []
-    said = [_bare(rows["1"], rows["√d_k"]), _whole(rows["d_k"], rows["√d_k"])]
-    return [sentence for sentence in (*said, _square(rows["d_k²"])) if sentence]
+    square = _square(rows["d_k²"], _last_entropy(shown, "d_k²"))
+    said = [_bare(rows["1"], rows["√d_k"]), _whole(rows["d_k"], rows["√d_k"]), square]
+    return [sentence for sentence in said if sentence]
 
 
 def _bare(bare: dict[str, Any], root: dict[str, Any]) -> str:
-    if bare["reached"] == bare["seeds"] and bare["steps_to_90"] > root["steps_to_90"]:
-        times = bare["steps_to_90"] / root["steps_to_90"]
+    if bare["diverged"] == bare["seeds"]:
+        return "Without a divisor this rate is too large: the numbers grow beyond all bounds."
+    if bare["reached"] == 0:
         return (
-            f"Without a divisor the toy is {times:.2g} times as slow as under √d_k and its seeds "
-            "lie far apart, but it learns: slow and fragile, not untrainable."
+            "Without a divisor no seed gets to 90 % at this rate. With Adam at rate 0.001 all of "
+            "them do: slow and fragile, not untrainable."
         )
-    if bare["reached"] < root["reached"]:
-        return "Without a divisor this rate is too much: other rates may do."
-    return ""
+    times = bare["steps_to_90"] / root["steps_to_90"]
+    if math.isnan(times) or times <= 1:
+        return ""
+    who = "all seeds" if bare["reached"] == bare["seeds"] else f"only {bare['reached']} seeds"
+    return (
+        f"Without a divisor {who} get to 90 %, and {times:.2g} times as late as under √d_k: slow "
+        "and fragile, not untrainable."
+    )
 
 
 def _whole(whole: dict[str, Any], root: dict[str, Any]) -> str:
     if whole["diverged"] < root["diverged"]:
         return "Dividing by d_k bears a larger rate here than √d_k does."
-    if whole["reached"] < whole["seeds"]:
+    times = whole["steps_to_90"] / root["steps_to_90"]
+    if whole["reached"] < whole["seeds"] or math.isnan(times):
         return ""
-    if whole["steps_to_90"] > root["steps_to_90"]:
+    if times > 1:
         return (
-            "Dividing by d_k ends as well as √d_k: it only starts slower. That it “shrinks too "
-            "much” is true of the start, not of what is learnt (it is the choice of µP)."
+            f"Dividing by d_k ends as well as √d_k, only starts slower: 90 % come {times:.2g} "
+            "times as late. That it “shrinks too much” is true of the start, not of what is learnt "
+            "(d_k is the choice of µP)."
         )
-    return "Dividing by d_k does as well as √d_k here (it is the choice of µP)."
+    return "Dividing by d_k does as well as √d_k here (d_k is the choice of µP)."
 
 
-def _square(square: dict[str, Any]) -> str:
+def _square(square: dict[str, Any], entropy: float) -> str:
     if square["reached"] == square["seeds"]:
         return (
-            "Dividing by d_k² does not destroy the signal for good: Adam makes the step's size its "
-            "own, and at this rate the toy finds its way back."
+            "Dividing by d_k² does not destroy the signal for good: Adam's steps do not shrink "
+            "with the gradient, and at this rate the toy finds its way back."
         )
     if square["reached"] == 0 and square["accuracy"] >= STUCK:
         return (
             "Divided by d_k², the toy stays for long at what is had without knowing where to look, "
             "and only then begins to learn: late, not never."
         )
-    if square["reached"] == 0 and square["accuracy"] < STUCK:
+    if square["reached"] == 0 and entropy > EVEN:
         return (
-            "Divided by d_k², attention stays even: the toy knows which contents are there and not "
-            "which is asked for, and can do no better than always say the most frequent one."
+            "Divided by d_k², attention stays even to the end: the toy knows which contents are "
+            "there and not which is asked for, and the best it can do is always to say the most "
+            "frequent one."
         )
     return ""
+
+
+def _last_entropy(shown: Curves, divisor: str) -> float:
+    """Of the median seed at the last step that was recorded."""
+    rows = shown.curves[shown.curves["quantity"] == "entropy"].set_index("divisor").loc[[divisor]]
+    return float(rows.sort_values("step")["median"].iloc[-1])
 
 
 def caption(shown: Curves, choice: Choice | None = None) -> str:
