@@ -10,7 +10,7 @@ import tiny
 import torch
 import transformers as hf
 from test_surgery import FACTOR, model_of
-from tiny_models import inputs_for
+from tiny_models import inputs_for, spread
 from torch import Tensor
 
 from attnviz.inputs import Inputs
@@ -70,8 +70,7 @@ def masked_language_model() -> SimpleNamespace:
         num_attention_heads=5,
         max_position_embeddings=97,
     )
-    torch.manual_seed(0)
-    return loaded(hf.BertForMaskedLM(config).eval(), tokenizer)
+    return loaded(spread(hf.BertForMaskedLM(config)).eval(), tokenizer)
 
 
 @pytest.fixture(scope="module")

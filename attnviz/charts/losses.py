@@ -17,6 +17,7 @@ from attnviz.charts.layers import Spec, calculated, chart, expr, layer, number, 
 PLOT_HEIGHT = 230  # px without axes
 ROW = 24  # px from one token that may come next to the following
 ROOM = 30  # px beside the outermost points, for what is written at them
+LEAST_SPAN = 0.1  # of the vertical axis: nats, or a share
 LABEL_ROW = 18  # px; names of divisors stand on two rows, and so apart
 DISC, DIAMOND = 80, 130
 LABEL_LIMIT = 150  # px of a token's name beside its row
@@ -37,7 +38,7 @@ def against_factor(
     divisor = {"color": _divisor_looks(theme.DIVISOR_COLOURS)}
     dashed = divisor | {"strokeDash": _divisor_looks(theme.DIVISOR_DASHES)}
     above, some = only("datum.factor > 0"), only("datum.divisor != ''")
-    x, y = _factor_axis(), _value_axis(quantity)
+    x, y = _factor_axis(), _value_axis(frame["value"], quantity)
     at = {"x": x, "y": y}
     tooltip = [told("factor", "factor"), word("divisor"), told("value", quantity)]
     tooltip += [told("difference", "more than untouched")] if "difference" in frame else []
@@ -121,8 +122,14 @@ def _factor_axis() -> Spec:
     return number("factor", scale=scale, axis=axis)
 
 
-def _value_axis(quantity: str) -> Spec:
-    return number("value", scale={"zero": False, "nice": True, "padding": 8}, axis=_axis(quantity))
+def _value_axis(values: pd.Series, quantity: str) -> Spec:
+    """From the least value to the largest, but so far that noise does not look like a finding."""
+    low, high = float(values.min()), float(values.max())
+    beyond = max(0.0, LEAST_SPAN - (high - low)) / 2
+    low = max(0.0, low - beyond)
+    ends = [low, max(high + beyond, low + LEAST_SPAN)]
+    scale = {"domain": ends, "zero": False, "nice": True, "padding": 8}
+    return number("value", scale=scale, axis=_axis(quantity))
 
 
 def _divisor_looks(looks: dict) -> Spec:
@@ -150,17 +157,19 @@ def _divisor_name(names: Sequence[Spec], row: int) -> alt.Chart:
 
 def _no_scores(frame: pd.DataFrame) -> list[alt.Chart]:
     """What comes of even weights, where that is among the points; its name where no line is."""
-    zero, others = frame[frame["factor"] == 0], frame.loc[frame["factor"] > 0, "factor"]
+    zero, others = frame[frame["factor"] == 0], frame[frame["factor"] > 0].iloc[:2]
     if zero.empty:
         return []
-    middle = (others.iloc[:2].prod()) ** 0.5
-    name = pd.DataFrame({"factor": [middle], "value": zero["value"], "name": "× 0: even weights"})
+    value = float(zero["value"].iloc[0])
+    middle = others["factor"].prod() ** 0.5
+    name = pd.DataFrame({"factor": [middle], "value": [value], "name": ["× 0: even weights"]})
+    aside = 10 if others["value"].mean() > value else -8  # px, away from the curve
     at = {"y": number("value")}
     text = at | {"x": number("factor"), "text": word("name")}
     looks: Spec = {"fontSize": theme.SMALL_FONT, "color": theme.WORDS, "tooltip": None}
     return [
         layer("rule", at, [only("datum.factor == 0")], strokeDash=[2, 4], **THIN),
-        layer("text", text, data=name, dy=-8, **looks),
+        layer("text", text, data=name, dy=aside, **looks),
     ]
 
 

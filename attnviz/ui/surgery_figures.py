@@ -58,7 +58,9 @@ def _surgery(place: Place, reading: Reading) -> None:
         _curve(change, effect, reading)
     with right:
         _next_tokens(change, effect, what)
-    _tokens(change, effect, what, reading)
+    # Where nothing comes next, there is room for the tokens beside the curve.
+    with st.container() if effect.next_tokens else right:
+        _tokens(change, effect, what, reading)
     seed = f" · masks drawn with seed {_masking_seed()}" if effect.predicted == "masked" else ""
     line = sentences.caption(head, f"scores {what}{seed}", told.of_whom(change.of, head))
     st.caption(look.plain(line))
@@ -153,6 +155,8 @@ def _said(change: Change, effect: Effect, what: str, reading: Reading) -> None:
         st.caption(told.NOTHING_PREDICTED)
     elif effect.mean_losses is None:
         st.caption(told.ONE_TOKEN)
+    elif reading.inputs.target:
+        st.caption(told.OF_THE_TARGET.format(n=len(reading.inputs.target)))
 
 
 def _masking_seed() -> int:

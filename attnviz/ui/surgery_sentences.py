@@ -35,6 +35,7 @@ NOTHING_PREDICTED = (
     "This model predicts no tokens, so there is no loss: what it puts out is compared, as "
     "‖after − before‖ / ‖before‖."
 )
+OF_THE_TARGET = "The loss is that of the target’s {n:,} tokens, which the decoder reads."
 ONE_TOKEN = "One token alone has no loss, since nothing comes before it. Write more."
 LOSS, CHANGE = "mean loss, nats per token", "relative change of the output"
 TOKEN_LOSS, TOKEN_CHANGE = "loss, nats", "relative change of the vector"
@@ -48,7 +49,9 @@ def done(factor: float, divisor: str | None) -> str:
 
 
 def as_factor(what: str, factor: float, several: bool) -> str:
-    """By how much a divisor multiplies the model's own scores."""
+    """By how much a divisor multiplies the model's own scores; "" where it is its own."""
+    if factor == 1:
+        return ""
     about = "on average about " if several else ""
     return f"{what[0].upper()}{what[1:]}, every score is {about}{factor:.3g} times the model’s own."
 
@@ -65,6 +68,8 @@ def headline(effect: Effect, what: str) -> str:
         before, after = effect.mean_losses
         if before == after:
             return f"{what}: {_nats(after)} per token, as before"
+        if f"{before:.2f}" == f"{after:.2f}":
+            return f"{what}: {_nats(after)} per token, as before to a hundredth"
         return f"{what}: {_nats(after)} per token instead of {before:.2f}"
     if effect.change is None:
         return f"{what}: nothing to compare"
@@ -79,7 +84,7 @@ def _nats(value: float) -> str:
 
 def share(value: float) -> str:
     """A share in per cent, to two digits."""
-    return f"{100 * value:.2g} %" if value < 0.995 else f"{100 * value:,.0f} %"
+    return f"{100 * value:.2g}\u00a0%" if value < 0.995 else f"{100 * value:,.0f}\u00a0%"
 
 
 def what_comes_next(effect: Effect, labels: list[str]) -> str:

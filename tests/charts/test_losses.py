@@ -76,6 +76,24 @@ def test_the_factor_0_is_a_line_across():
     assert "even weights" not in Rendered(without).words()
 
 
+def test_noise_is_no_finding():
+    """Values that differ by less than 0.1 stand close together."""
+    points = POINTS.assign(value=4.3 + POINTS["value"] * 1e-6)
+    rendered = Rendered(losses.against_factor(points, "loss").to_dict())
+    down = [y for _, y in rendered.points(4)]
+    assert max(down) - min(down) < 0.1  # px
+    assert 0.3 * losses.PLOT_HEIGHT < down[0] < 0.7 * losses.PLOT_HEIGHT
+
+
+@pytest.mark.parametrize(("value", "below"), [(6.0, False), (9.0, True)])
+def test_the_name_of_even_weights_stands_beside_the_curve(value: float, below: bool):
+    points = POINTS.assign(value=[8.1, 8.1, value, 2.3, 2.4, 2.7, 2.9])
+    rendered = Rendered(losses.against_factor(points, "loss").to_dict())
+    ((_, line, *_),) = rendered.rules(1)
+    (name,) = rendered.texts(2)
+    assert (name.y > line) == below
+
+
 def test_the_change_that_is_looked_at_has_a_ring():
     rendered = Rendered(losses.against_factor(POINTS, "loss", (2.0, 2.7)).to_dict())
     (ring,) = rendered.points(8)

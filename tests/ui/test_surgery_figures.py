@@ -92,7 +92,7 @@ def test_what_predicts_nothing_is_compared_by_its_vectors():
     assert "the output changes by" in headline(app)
     assert "predicts no tokens" in said(app)
     assert charts(app) == {"factor", "tokens"}
-    assert "√d_k (its own): 0 %" in said(app)
+    assert "√d_k (its own): 0\u00a0%" in said(app)
 
 
 def test_a_masked_language_model_says_its_masks(tmp_path: Path):
@@ -110,6 +110,7 @@ def test_a_model_that_does_not_divide_says_so(tmp_path: Path):
     app = shown(saved(tmp_path, "t5"))
     assert headline(app).endswith("as before")
     assert "the model does not divide, d_k = 11. So “÷ 1” changes nothing" in said(app)
+    assert "The loss is that of the target’s" in said(app)
     shown(app.radio(key="surgery_by").set_value("√d_k").run())
     assert "instead of" in headline(app)
 

@@ -26,15 +26,30 @@ def with_losses(before: float, after: float) -> Effect:
     ("effect", "sentence"),
     [
         (with_losses(2.52, 5.8), "Undivided: 5.80 nats per token instead of 2.52"),
+        (with_losses(2.52, 2.521), "Undivided: 2.52 nats per token, as before to a hundredth"),
         (with_losses(2.52, 2.52), "Undivided: 2.52 nats per token, as before"),
-        (replace(NOTHING, change=0.4321), "Undivided: the output changes by 43 % of its length"),
-        (replace(NOTHING, change=12.3), "Undivided: the output changes by 1,230 % of its length"),
+        (
+            replace(NOTHING, change=0.4321),
+            "Undivided: the output changes by 43\u00a0% of its length",
+        ),
+        (
+            replace(NOTHING, change=12.3),
+            "Undivided: the output changes by 1,230\u00a0% of its length",
+        ),
         (replace(NOTHING, change=0.0), "Undivided: the output stays as it is"),
         (NOTHING, "Undivided: nothing to compare"),
     ],
 )
 def test_headline(effect: Effect, sentence: str):
     assert told.headline(effect, "undivided") == sentence
+
+
+def test_what_a_divisor_is_to_the_model():
+    assert told.as_factor("undivided", 8.0, False) == (
+        "Undivided, every score is 8 times the model’s own."
+    )
+    assert "is on average about 2.35 times" in told.as_factor("as if divided by d_k", 2.3456, True)
+    assert told.as_factor("undivided", 1.0, False) == ""
 
 
 def test_what_was_done():
@@ -97,7 +112,7 @@ def test_each_divisor_is_told_from_the_strongest_attention_on():
     )
     changes = against_factor([(8.0, "1", 0.923), (1.0, "√d_k", 0.0)])
     assert told.by_divisor(changes) == (
-        "By how much the output changes, divided by 1: 92 %, √d_k (its own): 0 %."
+        "By how much the output changes, divided by 1: 92\u00a0%, √d_k (its own): 0\u00a0%."
     )
 
 
