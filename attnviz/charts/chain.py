@@ -49,7 +49,7 @@ def histogram(
     """
     colour, dash = theme.divisor_look(divisor)
     scale = {"domain": list(reach), "nice": False}
-    axis = {"grid": False, "tickCount": 5, "labelFlush": True}
+    axis = {"grid": False, "tickCount": 5, "labelFlush": True, "titlePadding": 4}
     bare = {"labels": False, "ticks": False, "grid": False}
     bars = {
         "x": number("left", title=quantity, scale=scale, axis=axis),
@@ -71,7 +71,7 @@ def histogram(
         middle = calculated(middle="(datum.left + datum.right) / 2")
         looks = {"color": colour, "strokeWidth": theme.LINE_WIDTH, "strokeDash": dash, "clip": True}
         drawn.append(layer("line", line, middle, interpolate="monotone", tooltip=None, **looks))
-    return alt.LayerChart(data=bins, layer=drawn, height=theme.SMALL_HEIGHT)
+    return alt.LayerChart(data=bins, layer=drawn, height=theme.HISTOGRAM_HEIGHT)
 
 
 @in_turn

@@ -106,7 +106,7 @@ def _histograms(
         "y2": {"field": "bottom"},
         "color": look,
         "stroke": look,
-        "fillOpacity": either("datum.least", 0, 0.75),
+        "fillOpacity": either("datum.least", 0, 0.9),
         "strokeWidth": either("datum.least", 2.5, 0.5),
         "tooltip": [
             word("divisor"),

@@ -34,6 +34,7 @@ FLATTEST = 0.3  # the shorter side of a picture against the longer, whatever its
 OVERLAY_SIDE = 320  # px, the largest side of a picture under weights
 SMALL_HEIGHT = 150  # px, one panel of several, axes included
 CURVE_HEIGHT = 360  # px, axes included
+HISTOGRAM_HEIGHT = 190  # px, axes included
 DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans at least
 KURTOSIS_HEIGHT = 240  # px, axes included
 SATURATION_ROW = 34  # px, a divisor's bar

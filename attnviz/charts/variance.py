@@ -17,11 +17,11 @@ from attnviz.charts.in_turn import in_turn
 from attnviz.charts.layers import Spec, either, expr, layer, number, only, word
 
 SIGNS = {"scores": "◆", "logits": "◇"}  # of a head's numbers
-LAYERS_NAMED = "● ○ each layer’s · line: its heads"
+LAYERS_NAMED = "● ○ each layer’s, side by side; line: its heads"
 NAME_ROOM, LONG_NAME_ROOM = 60, 92  # px right of the lines: their names stand there
 NAME_APART = 17  # px between the names of two lines
 AXES_HEIGHT, TITLE_LINE = 48, 20  # px of a curve that are not its plot
-SIDEWAYS = 0.45  # octaves that layers of one d_k spread to either side
+SIDEWAYS = 0.7  # octaves that layers of one d_k spread to either side
 POWER_STEP = 3  # decades between the numbers at the axis
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 KURTOSES = (-2, -1, 0, 1, 3, 10, 30, 100, 300, 1000)  # numbers at the axis
@@ -43,7 +43,7 @@ def curve(
     """
     reach = _spanned(curve, head, layers)
     title = _title(head, layers)
-    real = [*([] if head is None else [_head(head)]), *([] if layers is None else _layers(layers))]
+    real = [*([] if layers is None else _layers(layers)), *([] if head is None else [_head(head)])]
     room = height - AXES_HEIGHT - TITLE_LINE * len(title)
     return alt.LayerChart(
         data=_drawn(curve),
@@ -96,6 +96,8 @@ def _spanned(
     """The scales of d_k and of the variance: the usual ones, wider where points need it."""
     frames = [frame for frame in (curve, head, layers) if frame is not None]
     d_ks = np.concatenate([frame["d_k"] for frame in frames])
+    if layers is not None:
+        d_ks = np.append(d_ks, layers["d_k"] * 2**SIDEWAYS)
     named = ["variance", "predicted", "low", "high"]
     values = np.concatenate([frame.filter(items=named).to_numpy().ravel() for frame in frames])
     values = values[(values > 0) & np.isfinite(values)]
@@ -227,7 +229,7 @@ def _head(marks: pd.DataFrame) -> alt.Chart:
             number("variance", format=".3~g", title="variance within a row"),
         ],
     }
-    looks = {"shape": "diamond", "size": 190, "stroke": theme.REAL, "strokeWidth": 3, "opacity": 1}
+    looks = {"shape": "diamond", "size": 170, "stroke": theme.REAL, "strokeWidth": 3, "opacity": 1}
     return layer("point", encoding, [only("datum.variance > 0")], marks, **looks)
 
 
@@ -254,12 +256,11 @@ def _layers(found: pd.DataFrame) -> list[alt.Chart]:
         "x": number("at"),
         "y": number("variance"),
         "fill": either("datum.quantity == 'scores'", theme.REAL, "white"),
-        "stroke": either("datum.quantity == 'scores'", "white", theme.REAL),
         "tooltip": tooltip,
     }
     return [
         layer("rule", range_, positive, dots, color=theme.REAL, opacity=theme.PALE, strokeWidth=1),
-        layer("point", dot, positive, dots, strokeWidth=1.5, size=40, opacity=1),
+        layer("point", dot, positive, dots, stroke=theme.REAL, strokeWidth=1.5, size=22, opacity=1),
     ]
 
 

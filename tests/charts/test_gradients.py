@@ -97,7 +97,7 @@ def test_the_first_bin_is_an_outline_and_said_to_hold_what_is_less():
     assert first.left == pytest.approx(0)
     assert float(first.looks["fill-opacity"]) == 0
     assert float(first.looks["stroke-width"]) > 1
-    assert {float(rect.looks["fill-opacity"]) for rect in others} == {0.75}
+    assert {float(rect.looks["fill-opacity"]) for rect in others} == {0.9}
     assert rendered.labels()[0].words == "≤ 10⁻¹⁰"
 
 

@@ -48,3 +48,23 @@ def test_no_two_divisors_share_colour_and_dash():
         for name in theme.DIVISOR_COLOURS
     ]
     assert len(set(looks)) == 4
+
+
+def test_every_power_has_a_look_and_others_than_the_four_have_their_own():
+    assert theme.divisor_look("d_k²") == ("#CC79A7", [2, 4])
+    assert theme.divisor_look("d_k^0.75") == theme.divisor_look("d_k^3") == theme.OTHER_POWER
+    colour, dash = theme.OTHER_POWER
+    assert colour not in {*theme.DIVISOR_COLOURS.values(), theme.REAL, theme.SYNTHETIC}
+    assert dash not in theme.DIVISOR_DASHES.values()
+    assert min(contrast(colour, page) for page in ("#FFFFFF", "#0E1117")) >= 3
+
+
+@pytest.mark.parametrize("blindness", COLOUR_BLINDNESS)
+def test_another_power_keeps_apart_from_all_colours(blindness: str):
+    matrix = np.array(COLOUR_BLINDNESS[blindness])
+    others = [*theme.DIVISOR_COLOURS.values(), theme.REAL, theme.SYNTHETIC]
+    own, *seen = (
+        np.clip(matrix @ linear(colour), 0, 1) ** (1 / 2.2)
+        for colour in (theme.OTHER_POWER[0], *others)
+    )
+    assert min(float(np.linalg.norm(own - other)) for other in seen) > 0.15
