@@ -75,6 +75,31 @@ def histogram(
 
 
 @in_turn
+def cosines(shares: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
+    """Share of a real head's pairs in each bin of `cosines`, from −1 to 1; the rule is at 0."""
+    axis = {"grid": False, "values": [-1, -0.5, 0, 0.5, 1], "format": "~g", "titlePadding": 4}
+    scale = {"domain": [-1, 1], "nice": False}
+    bars = {
+        "x": number("left", title="cosine of q and k", scale=scale, axis=axis),
+        "x2": {"field": "right"},
+        "y": number("share", title="share", axis={"format": "~%", "tickCount": 3}),
+        "y2": {"datum": 0},
+        "tooltip": [
+            number("left", format=".3~g", title="from"),
+            number("right", format=".3~g", title="to"),
+            number("share", format=".2~%", title="share of pairs"),
+        ],
+    }
+    zero = pd.DataFrame({"left": [0]})
+    looks: Spec = {"color": theme.WORDS, "opacity": theme.PALE, "tooltip": None}
+    drawn = [
+        layer("rect", bars, color=theme.REAL),
+        layer("rule", {"x": number("left")}, (), zero, **looks),
+    ]
+    return alt.LayerChart(data=shares, layer=drawn, height=theme.HISTOGRAM_HEIGHT)
+
+
+@in_turn
 def weights(row: pd.DataFrame, divisor: str) -> alt.LayerChart | alt.FacetChart:
     """The weights of a `row` under one divisor, from 0 to 1, each at its key's own place.
 

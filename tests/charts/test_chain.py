@@ -85,6 +85,18 @@ def test_tooltips_of_a_histogram_tell_measured_and_predicted():
     assert fields == ["left", "right", "density", "predicted"]
 
 
+def test_cosines_are_bars_of_the_real_colour_from_minus_1_to_1():
+    shares = lab_frames.cosines(torch.tensor([-1.0, 0.02, 0.03, 0.99, 1.0], dtype=torch.float64))
+    spec = chain.cosines(shares).to_dict()
+    assert spec["layer"][0]["encoding"]["x"]["scale"]["domain"] == [-1, 1]
+    rendered = Rendered(spec)
+    bars = [rect for rect in rendered.rects(0) if rect.height > 0]
+    assert [bar.height / bars[0].height for bar in bars] == pytest.approx([1, 2, 2])
+    assert {bar.looks["fill"] for bar in bars} == {theme.REAL}
+    (zero,) = rendered.rules(1)
+    assert zero[0] == pytest.approx(bars[1].left, abs=0.1)
+
+
 @pytest.mark.parametrize("width", [330, 900])
 def test_weights_are_bars_on_a_scale_from_0_to_1(width: int):
     rects = Rendered(chain.weights(ROW, "√d_k").to_dict(), width).rects(0)
