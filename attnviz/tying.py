@@ -31,8 +31,9 @@ from transformers import PreTrainedModel
 from attnviz.capture import AttentionCall, UnreadableModel, capture
 from attnviz.circuits import ROLES, NoMatrix, rows_of
 from attnviz.families import Kind
+from attnviz.origins import origins
 from attnviz.places import Places
-from attnviz.wiring import Origin, Wiring, wiring
+from attnviz.wiring import Origin, Wiring
 
 Role = Literal["query", "key", "value"]
 Way = Literal["K := V", "V := K", "Q := K", "Q and K swapped", "values shuffled"]
@@ -127,7 +128,7 @@ class Makers:
 def makers(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[Makers, ...]:
     """What makes queries, keys and values in every call that can be read, in order.
 
-    Takes one run of a few tokens for each call, so it is worth keeping: the text does not matter.
+    Takes two runs of a few tokens, and is worth keeping: the text does not matter.
     Raises `UnreadableModel` as `capture` does.
     """
     given = _shortened(inputs)
@@ -136,7 +137,8 @@ def makers(model: PreTrainedModel, inputs: Mapping[str, Any]) -> tuple[Makers, .
     except UnreadableModel:  # as of pictures within a text, which must be whole
         given = dict(inputs)
         read = capture(model, given)
-    return tuple(_makers(model, call, wiring(model, given, read, call)) for call in read.calls)
+    found = zip(read.calls, origins(model, given, read), strict=True)
+    return tuple(_makers(model, call, wires) for call, wires in found)
 
 
 @contextmanager
@@ -194,9 +196,9 @@ def _shortened(inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _makers(model: PreTrainedModel, call: AttentionCall, wires: Wiring) -> Makers:
-    origins: dict[Role, Origin | None]
-    origins = {"query": wires.query, "key": wires.key, "value": wires.value}
-    rows = {role: _rows(model, origin, role) for role, origin in origins.items()}
+    of: dict[Role, Origin | None]
+    of = {"query": wires.query, "key": wires.key, "value": wires.value}
+    rows = {role: _rows(model, origin, role) for role, origin in of.items()}
     return Makers(call.module, call.layer, call.kind, call.heads, call.kv_heads, rows)
 
 

@@ -29,7 +29,7 @@ LAYERS = (
     | {"attnviz.head_moments"}
     | {"attnviz.call_statistics", "attnviz.weight_blocks"},
     {"attnviz.reading", "attnviz.self_test"},
-    {"attnviz.wiring"},
+    {"attnviz.wiring", "attnviz.origins"},
     {"attnviz.capture", "attnviz.follower", "attnviz.surgery"},
     {"attnviz.recorder", "attnviz.surroundings"},
     {"attnviz.verification", "attnviz.places"},
