@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -48,7 +49,7 @@ class Tying:
 
     `module` and `layer` are those of an `AttentionCall`. What is None stands for all: all
     modules, all layers, all heads. "values shuffled" gives each value head the values of another
-    one, drawn by `seed`; of one head alone, it and another one change places.
+    one, drawn by `seed`, which is not negative; of one head alone, it and another change places.
     """
 
     way: Way
@@ -64,7 +65,10 @@ class Tying:
 
 @dataclass(frozen=True)
 class Strip:
-    """A part of a parameter: how its numbers lie in the parameter's own storage."""
+    """A matrix or bias as it was used: how its numbers lie within a module's parameter.
+
+    `first` is the place of the first one among the parameter's numbers in memory.
+    """
 
     owner: str
     name: str
@@ -148,8 +152,8 @@ def tied(
     """Let what runs the model inside see shared projections; without tyings, nothing changes.
 
     `known` are the model's own `makers`; the matrices that change are copied for as long as this
-    is entered. Raises `UnreadableModel` at the start if what is asked
-    for cannot be done, and at the end if some of it was not seen to be used.
+    is entered. Raises `UnreadableModel` at the start if what is asked for cannot be done, and at
+    the end if some of it was not seen to be used.
     """
     if not tyings:
         yield
@@ -228,6 +232,8 @@ def _strip(model: PreTrainedModel, owner: str, part: Tensor) -> Strip:
 
 
 # --- what takes the place of what
+
+Exchange = tuple[Role, int, Role, int]  # a role and head, and those that take their place
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +326,7 @@ class _Changes:
         self.moves += moves
 
     def _exchanges(self, one: Makers, tying: Tying) -> list[Exchange]:
-        """Role and head, and the role and head that take their place."""
+        """What a tying means in one call."""
         if tying.head is not None and not 0 <= tying.head < one.heads:
             raise NoMatrix(f"there are {one.heads} heads and no head {tying.head}")
         heads = range(one.heads) if tying.head is None else [tying.head]
@@ -337,9 +343,6 @@ class _Changes:
         if tying.way == "Q := K":
             return own
         return own + [("key", group, "query", head) for head, group in pairs]
-
-
-Exchange = tuple[Role, int, Role, int]
 
 
 def _shuffled(one: Makers, group: int | None, dice: np.random.Generator) -> list[Exchange]:
@@ -384,7 +387,11 @@ def _move(one: Makers, role: Role, head: int, other: Role, other_head: int) -> _
 
 
 class _Exchanged:
-    """One parameter and what takes its place; `added` is a bias that its product has not."""
+    """One parameter and what takes its place.
+
+    `biased` says whether the bias beside it, if any, is exchanged as well; `added` is one that the
+    model's own product does not have.
+    """
 
     def __init__(self, part: Strip, parameter: nn.Parameter) -> None:
         self.path, self.owner, self.parameter = part.path, part.owner, parameter
@@ -405,6 +412,7 @@ class _Exchanged:
                 self.added = self.new.new_zeros(part.size[0])
             self.added[rows] = bias.to(self.added.dtype)
 
+    @cached_property
     def instead(self) -> Tensor:
         """The parameter itself where nothing is changed in it, so that no bit is."""
         return self.parameter if torch.equal(self.parameter, self.new) else self.new
@@ -452,7 +460,7 @@ class _Exchange(TorchFunctionMode):
         if not one:
             return operand
         met.append(one)
-        return one.instead()
+        return one.instead
 
     def _of_module_at_work(self, found: list[_Exchanged]) -> _Exchanged | None:
         """That of the module whose code is running: halves of a model may share parameters."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from threading import Barrier
 
@@ -19,6 +20,10 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from attnviz.attention_call import UnreadableModel
 from attnviz.capture import capture
+from attnviz.inputs import inputs_for
+from attnviz.models import load
+from attnviz.outcome import outcome
+from attnviz.surgery import Scaling, scaled
 from attnviz.tying import WAYS, Makers, Tying, makers, tied, why_not
 
 ONE_MATRIX = [family for family in RECIPES if family not in ("deepseek_v3", "diffllama")]
@@ -315,6 +320,34 @@ def test_halves_that_share_their_parameters(half: str):
         after = plain(model, inputs)
     assert torch.equal(after, plain(by_hand, inputs))
     assert not torch.allclose(after, plain(model, inputs), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "bloom"])
+def test_another_scale_at_the_same_time(family: str):
+    model, inputs, scaling = model_of(family), inputs_of(family), [Scaling(0.37, layer=1, head=2)]
+    with tied(model, known(family), [Tying("V := K")]):
+        after = numbers(scaled(model, inputs, scaling))
+    by_hand = overwritten(family, "V := K")
+    assert torch.equal(after, numbers(scaled(by_hand, inputs, scaling)))
+    assert not torch.equal(after, plain(by_hand, inputs))
+
+
+def test_a_trained_model_uses_separate_roles():
+    """The bundled model's loss in nats; a copy that was overwritten loses the same."""
+    bundled = load("bundled")
+    inputs = inputs_for(bundled, "Once upon a time there was a king who had a daughter.")
+    places, before = makers(bundled.model, inputs.tensors), outcome(bundled, inputs)
+    for way in WAYS:
+        with tied(bundled.model, places, [Tying(way)]):
+            after = outcome(bundled, inputs)
+        assert after.mean_loss > before.mean_loss + 2
+    assert torch.equal(outcome(bundled, inputs).next_token, before.next_token)
+    with tied(bundled.model, places, [Tying("V := K")]):
+        tied_loss = outcome(bundled, inputs).mean_loss
+    by_hand = replace(bundled, model=copy.deepcopy(bundled.model))
+    for layer in by_hand.model.model.layers:
+        layer.self_attn.v_proj = layer.self_attn.k_proj
+    assert outcome(by_hand, inputs).mean_loss == tied_loss
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "bloom"])
