@@ -105,8 +105,9 @@ def weights(row: pd.DataFrame, divisor: str) -> alt.LayerChart | alt.FacetChart:
 
     Where there is a column `token` and there are few keys, words name them; else their numbers.
     """
-    first, last = (int(end) for end in (row["key"].min(), row["key"].max()))
-    named = "token" in row and last - first < theme.LABELLED_TOKENS
+    keys = row["key"].tolist() or [0]  # a query may see none
+    first, last = min(keys), max(keys)
+    named = "token" in row and len(row) and last - first < theme.LABELLED_TOKENS
     scale = {"domain": [first, last + 1], "nice": False}
     bars = {
         "x": number("left", scale=scale, axis=_words(row) if named else _numbers(first, last)),

@@ -85,7 +85,7 @@ def _said(mean: float, median: float) -> str:
 
 def _short(length: float) -> str:
     """Three digits, very small numbers as powers of ten."""
-    if length == 0 or length >= 1e-3:
+    if length == 0 or not length < 1e-3:
         return f"{length:#.3g}".rstrip(".") if length else "0"
     digits, power = f"{length:.1e}".split("e")
     return f"{digits}·10{str(int(power)).translate(SUPERSCRIPTS)}"

@@ -24,7 +24,8 @@ QUANTITIES = {
 }
 LEFT, GAP = 44, 14  # px left of all maps, for numbers of keys, and between two
 ABOVE, BELOW = 22, 36  # px of a map, for its name and for numbers of d_k
-POINTS, FEWEST = 200, 10  # of a line, and of what is seen of it
+POINTS, FEWEST = 60, 3  # of a line, and of what is seen of it
+DIGITS = 4  # of a share of a map: less than a pixel
 TIGHT = 185  # px of a map; in a narrower one every other number of d_k is left out
 FROZEN = "line: where rows freeze"
 ACROSS = f"{LEFT} + (datum.map % columns) * (map_width + {GAP}) + map_width * datum."
@@ -76,7 +77,7 @@ def maps(
         _placed(cells, grid),
         _layout(len(numbers)),
         theme.MAPS_HEIGHT,
-        _corners("left", "right", "top", "bottom"),
+        _corners("left", "right", "top", "bottom", whole=True),
         _title(not frozen.empty, place, not head.empty),
     )
 
@@ -127,7 +128,8 @@ def _placed(cells: pd.DataFrame, grid: _Grid) -> pd.DataFrame:
     """The cells with their corners as shares of a map."""
     columns = np.searchsorted(grid.across, np.log2(cells["d_k"])) - 1
     rows = np.searchsorted(grid.down, np.log2(cells["n"])) - 1
-    across, down = _share(grid.across, grid.across), 1 - _share(grid.down, grid.down)
+    across = _share(grid.across, grid.across).round(DIGITS)
+    down = (1 - _share(grid.down, grid.down)).round(DIGITS)
     return cells.assign(
         map=cells["divisor"].map(grid.divisors),
         left=across[columns],
@@ -137,10 +139,12 @@ def _placed(cells: pd.DataFrame, grid: _Grid) -> pd.DataFrame:
     )
 
 
-def _corners(*names: str) -> list[Spec]:
-    """Turn shares of a map into px; whole ones, so that no seams show between cells."""
+def _corners(*names: str, whole: bool = False) -> list[Spec]:
+    """Turn shares of a map into px; whole ones, where seams would show between cells."""
     ways = {"left": ACROSS, "right": ACROSS, "top": DOWN, "bottom": DOWN}
-    return calculated(**{f"{name}_px": f"round({ways[name]}{name})" for name in names})
+    turned = {f"{name}_px": ways[name] + name for name in names}
+    rounded = {field: f"round({px})" for field, px in turned.items()}
+    return calculated(**(rounded if whole else turned))
 
 
 def _x(field: str = "left_px") -> Spec:
@@ -190,7 +194,7 @@ def _within(lines: pd.DataFrame, grid: _Grid) -> pd.DataFrame:
     for name, line in lines.groupby("divisor", sort=False):
         n, d_k = np.log2(line.sort_values("n")[["n", "d_k"]].to_numpy(float)).T
         rising = np.linspace(n[0], n[-1], POINTS)
-        places = grid.places(2 ** np.interp(rising, n, d_k), 2**rising)
+        places = grid.places(2 ** np.interp(rising, n, d_k), 2**rising).round(DIGITS)
         seen = places[_inside(places)]
         if len(seen) >= FEWEST:  # else a speck at the edge of the map
             parts.append(seen.assign(map=grid.divisors[str(name)]))

@@ -150,6 +150,11 @@ def test_one_key_alone_is_drawn():
     assert [rect.height for rect in rects] == pytest.approx([theme.KEY_BARS_HEIGHT])
 
 
+def test_a_query_that_sees_no_key_has_an_empty_row():
+    nothing = Rendered(chain.weights(ROW.assign(token=WORDS).iloc[:0], "1").to_dict())
+    assert nothing.rects(0) == []
+
+
 def rows_of(quantity: str) -> pd.DataFrame:
     return CHAIN[(CHAIN["stage"] == "saturation") & (CHAIN["quantity"] == quantity)]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -85,7 +87,14 @@ def test_each_row_is_named_with_its_mean_and_median():
 
 @pytest.mark.parametrize(
     ("length", "said"),
-    [(0.0, "0"), (0.01, "0.0100"), (1.36, "1.36"), (123.4, "123"), (2.4e-4, "2.4·10⁻⁴")],
+    [
+        (0.0, "0"),
+        (0.01, "0.0100"),
+        (1.36, "1.36"),
+        (123.4, "123"),
+        (2.4e-4, "2.4·10⁻⁴"),
+        (math.nan, "nan"),
+    ],
 )
 def test_lengths_have_three_digits_or_a_power_of_ten(length: float, said: str):
     assert gradients._short(length) == said
@@ -106,9 +115,7 @@ def test_a_median_of_zero_stands_at_the_end_of_the_axis():
     marks.loc[0, "median"] = 0.0
     rendered = drawn((bins, marks))
     assert rendered.points(4)[0][0] == pytest.approx(0, abs=0.01)
-    assert rendered.texts(5)[0].words.endswith("median\N{NO-BREAK SPACE}0") or (
-        rendered.texts(5)[0].words.endswith("median 0")
-    )
+    assert rendered.texts(5)[0].words.endswith("median 0")
 
 
 @pytest.mark.parametrize("quantity", lab_frames.LENGTHS)
