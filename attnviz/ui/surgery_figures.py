@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attnviz.ui import heads, look, sentences, surgery
+from attnviz.ui import downloads, heads, look, sentences, surgery
 from attnviz.ui import surgery_sentences as told
 from attnviz.ui.fields import keep
 from attnviz.ui.readings import NotServed, Reading
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnviz.outcome import Effect
+    from attnviz.ui.look import Drawing
 
 AT_ONCE = 3.0  # seconds; what takes longer waits for a click
 PATIENCE = 0.3  # seconds, before a bar shows how far it is
@@ -43,29 +46,56 @@ def _surgery(place: Place, reading: Reading) -> None:
         )
     head = heads.which(reading, place.part, place.layer, place.head)
     change = _change(place, head, call.d_k)
-    several = change.of == "all" and surgery.several_factors(place, "all")
     what = told.done(change.factor, change.divisor)
-    scale = told.own_divisor(head, several)
-    if change.divisor:
-        scale += f" {told.as_factor(what, surgery.mean_factor(change), several)}"
-    st.caption(look.plain(scale))
+    _scale(change, head, what)
     effect = _effect(change, reading)
     if effect is None:
         return
     _said(change, effect, what, reading)
-    left, right = look.sides(name="surgery")
-    with left:
-        _curve(change, effect, reading)
-    with right:
-        _next_tokens(change, effect, what)
-    # Where nothing comes next, there is room for the tokens beside the curve.
-    with st.container() if effect.next_tokens else right:
-        _tokens(change, effect, what, reading)
+    drawn = _drawn(change, effect, what, reading)
     seed = f" · masks drawn with seed {_masking_seed()}" if effect.predicted == "masked" else ""
-    line = sentences.caption(head, f"scores {what}{seed}", told.of_whom(change.of, head))
-    st.caption(look.plain(line))
+    made, whose = f"scores {what}{seed}", told.of_whom(change.of, head)
+    st.caption(look.plain(sentences.caption(head, made, whose)))
     notes = (told.not_changed(reading.capture.unread), told.TRAINED, told.UNTOUCHED)
     st.caption(look.plain(" ".join(filter(None, notes))))
+    if drawn:
+        _take_home(change, reading, made, whose, drawn)
+
+
+def _scale(change: Change, head: heads.WhichHead, what: str) -> None:
+    """The model's own scale, and what the chosen divisor is to it."""
+    several = change.of == "all" and surgery.several_factors(change.place, "all")
+    scale = told.own_divisor(head, several)
+    if change.divisor:
+        scale += f" {told.as_factor(what, surgery.mean_factor(change), several)}"
+    st.caption(look.plain(scale))
+
+
+def _drawn(change: Change, effect: Effect, what: str, reading: Reading) -> list[Drawing]:
+    """The curve, what comes next, and the tokens, as they are on screen."""
+    left, right = look.sides(name="surgery")
+    with left:
+        drawn = _curve(change, effect, reading)
+    with right:
+        drawn += _next_tokens(change, effect, what)
+    # Where nothing comes next, there is room for the tokens beside the curve.
+    with st.container() if effect.next_tokens else right:
+        drawn += _tokens(change, effect, what, reading)
+    return drawn
+
+
+def _take_home(
+    change: Change, reading: Reading, made: str, whose: str, drawn: Sequence[Drawing]
+) -> None:
+    """What is drawn, as files; the tables have their numbers."""
+    from attnviz import export
+
+    place = change.place
+    call = reading.calls(place.part)[place.layer]
+    shown = replace(export.head_shown(reading, call, place.head, made), place=whose)
+    if change.of != "head":
+        shown = replace(export.many_shown(reading, None, whose, made), part=None)
+    downloads.downloads(downloads.figure(shown, lambda: drawn), "surgery_downloads")
 
 
 # --- what is changed
@@ -165,27 +195,29 @@ def _masking_seed() -> int:
     return MASKING_SEED
 
 
-def _curve(change: Change, effect: Effect, reading: Reading) -> None:
+def _curve(change: Change, effect: Effect, reading: Reading) -> list[Drawing]:
     """Loss against the factor, with the change that is looked at."""
     from attnviz.charts import losses
 
     if effect.amount is None:
-        return
+        return []
     asked = change.place.asked
     layer = (change.place.part, change.place.layer) if change.of != "all" else ()
     which = (*layer, change.place.head) if change.of == "head" else layer
     needed = surgery.seconds(asked, reading) * len(surgery.changes(change.place, change.of))
     name = "Work out the curve over all factors"
     if not _wanted("surgery_curve", name, (asked.key, change.of, *which), needed):
-        return
+        return []
     points = _points(change)
     quantity = told.CHANGE if effect.mean_losses is None else told.LOSS
     chosen = (surgery.mean_factor(change), effect.amount)
-    look.chart(losses.against_factor(points, quantity, chosen), f"{quantity} against the factor")
+    chart = losses.against_factor(points, quantity, chosen)
+    look.chart(chart, f"{quantity} against the factor")
     if "difference" in points:
         st.markdown(look.plain(told.lowest(points)))
     st.markdown(look.plain(told.by_divisor(points)))
     look.numbers("The numbers of the curve", points, "surgery_curve")
+    return [chart]
 
 
 def _points(change: Change) -> pd.DataFrame:
@@ -201,26 +233,27 @@ def _points(change: Change) -> pd.DataFrame:
     return points
 
 
-def _next_tokens(change: Change, effect: Effect, what: str) -> None:
+def _next_tokens(change: Change, effect: Effect, what: str) -> list[Drawing]:
     from attnviz import surgery_frames as frames
     from attnviz.charts import losses
 
     if not effect.next_tokens:
-        return
+        return []
     ids = [i for i, _, _ in effect.next_tokens]
     table = frames.next_tokens(effect, surgery.labels(change.place.asked, ids))
     chart = losses.next_tokens(table, what, change.divisor or "")
     look.chart(chart, "Probabilities of the likeliest next tokens, before and after")
     look.numbers("The numbers of the next tokens", table.drop(columns="row"), "surgery_next")
+    return [chart]
 
 
-def _tokens(change: Change, effect: Effect, what: str, reading: Reading) -> None:
+def _tokens(change: Change, effect: Effect, what: str, reading: Reading) -> list[Drawing]:
     from attnviz import surgery_frames as frames
     from attnviz.charts import losses
 
     numbers = effect.losses[1] if effect.losses else effect.moved
     if numbers is None:
-        return
+        return []
     tokens = reading.inputs.queries(reading.capture.calls[-1].tower, len(numbers))
     table = frames.of_tokens(effect, tokens.labels)
     quantity = told.TOKEN_LOSS if effect.losses else told.TOKEN_CHANGE
@@ -230,3 +263,4 @@ def _tokens(change: Change, effect: Effect, what: str, reading: Reading) -> None
     if remark:
         st.caption(remark)
     look.numbers("The numbers of the tokens", table, "surgery_tokens", remark)
+    return [chart]

@@ -100,7 +100,7 @@ def test_a_masked_language_model_says_its_masks(tmp_path: Path):
     model.model.save_pretrained(tmp_path)
     model.tokenizer.save_pretrained(tmp_path)
     app = shown(page(model=str(tmp_path), text="the cat sat on the mat, because it was tired."))
-    assert "nats per token instead of" in headline(app)
+    assert "nats per token" in headline(app)
     assert "in 7 runs, each with about 15 % of the tokens masked, as drawn with seed 0" in said(app)
     assert "masks drawn with seed 0" in said(app)
     assert charts(app) == {"factor", "tokens"}
@@ -178,3 +178,18 @@ def test_what_takes_too_long_is_not_offered(monkeypatch: pytest.MonkeyPatch):
     app.button[0].click().run()
     assert "This would take about 13 minutes on this machine" in said(app)
     assert not app.button
+
+
+def test_pictures_to_take_home(monkeypatch: pytest.MonkeyPatch):
+    """The files that are offered, made as a click makes them."""
+    items = []
+    monkeypatch.setattr(
+        surgery_figures.downloads, "downloads", lambda given, key: items.extend(given)
+    )
+    shown(page())
+    svg = next(item for item in items if item.label == "SVG")
+    assert svg.file_name.startswith("attnviz_Bundled-storyteller_all-heads_scores-undivided_")
+    words = svg.make()
+    for part in ("÷ √d_k: its own", "probability of the next token", "loss, nats"):
+        assert part in words
+    assert "all heads · n = 21 · d_k = 32 · scores undivided" in words
