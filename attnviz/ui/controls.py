@@ -14,7 +14,7 @@ from attnviz.ui import selection as selected
 from attnviz.ui.drawings import DRAWINGS
 from attnviz.ui.examples import EXAMPLES, OPENING, example_of, hint
 from attnviz.ui.fields import held, keep, key_of, new_key
-from attnviz.ui.heads import Head
+from attnviz.ui.heads import Head, WhichHead
 from attnviz.ui.readings import MAX_TOKENS, Asked, Reading
 from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, NOWHERE, Selection
 
@@ -418,7 +418,7 @@ def by_place() -> bool:
 # --- the playground
 
 
-def d_k_slider(head: Head | None) -> int:
+def d_k_slider(head: WhichHead | None) -> int:
     """d_k of the playground; it follows the head on screen until it is moved."""
     now, followed = selected.current(), st.session_state.get("followed")
     follows = head.d_k if head and head.d_k else followed or UNFOLLOWED_D_K

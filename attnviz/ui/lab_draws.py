@@ -100,6 +100,11 @@ def curve(setting: Setting) -> pd.DataFrame:
     return lab_frames.variance_curve(setting.vectors, d_ks, PAIRS, setting.seed, named)
 
 
+def of_maps(setting: Setting) -> Setting:
+    """The setting as far as the maps hang on it: they have all d_k and n, and normal entries."""
+    return replace(setting, d_k=1, n=1, entries="Gaussian")
+
+
 @st.cache_resource(max_entries=16, show_spinner=False)
 def saturation(setting: Setting) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Largest weight and entropy over d_k and n, and where rows freeze, by divisor."""
