@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -108,6 +108,38 @@ def of_scale(d_k: int, optimiser: Optimiser, divisor: str) -> Recipe:
         STEPS[optimiser],
         LOOKS,
     )
+
+
+# Projections in training: every task, variant and head width of these, with every seed.
+HEAD_WIDTHS: Mapping[Task, tuple[int, ...]] = {
+    "same": (4, 6, 8, 16),
+    "partner": (4, 8, 16, 32),
+    "copy a vector": (16, 18, 20, 24, 32),
+    "readout by the query": (4, 8, 16, 32),
+}
+PROJECTION_STEPS = 800
+PROJECTION_LOOKS = (0, 50, 100, 200, 400, 600)
+PROJECTION_BATCH = 64
+
+
+def of_projections(task: Task, variant: str, width: int) -> Recipe:
+    """The run behind the curves of one variant: d_k = d_v = width, divisor √d_k."""
+    recipe = Recipe(
+        d_k=width,
+        divisor=1.0,
+        optimiser="Adam",
+        rates=(1e-2 if task == "copy a vector" else 3e-3,),
+        seeds=SEEDS,
+        steps=PROJECTION_STEPS,
+        looks=PROJECTION_LOOKS,
+        task=task,
+        variant=variant,
+        d_v=width,
+        batch=PROJECTION_BATCH,
+        cosine=True,
+    )
+    key = projections.key_width(VARIANTS[variant], recipe.widths)
+    return replace(recipe, divisor=float(key) ** 0.5)
 
 
 def train(recipe: Recipe) -> Iterator[Record]:

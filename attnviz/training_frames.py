@@ -4,12 +4,16 @@
 |---|---|---|
 | rows_of | a replica at a step | rate, seed, step, and the numbers of a `training.Record` |
 | scale_cells | the same, from the data file | d_k, optimiser, divisor, and those |
-| curves | a divisor at a step | divisor, step, quantity, median, low, high, seeds |
-| lost | a divisor and a step at which seeds diverged | divisor, step, seeds |
-| outcomes | a divisor | divisor, and see there |
+| projection_cells | the same, from the data file | task, variant, d_k, and those |
+| curves | a curve at a step | `by`, step, quantity, median, low, high, seeds |
+| lost | a curve and a step at which seeds diverged | `by`, step, seeds |
+| outcomes | a curve | `by`, and see there |
 | at_the_start | a divisor | divisor, query_gradient, jacobian_mean, jacobian_median, entropy |
+| by_width | a variant at a head width | task, variant, d_k, and see there |
 | attention | a query and an item of the probe | divisor, query, item, weight |
 | references | a number to compare with | quantity, value, name |
+
+`by` names the column that tells curves apart: divisor, or variant.
 """
 
 from __future__ import annotations
@@ -23,17 +27,20 @@ import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
 
-from attnviz import lookup_task
+from attnviz import lookup_task, projections, training
+from attnviz.lookup_task import Task
+from attnviz.projections import VARIANTS
 from attnviz.training import Recipe, Record
 
 CURVES = Path(__file__).parent / "curves"
-SCALE = CURVES / "scale.csv"
+SCALE, PROJECTIONS = CURVES / "scale.csv", CURVES / "projections.csv"
 NUMBERS = (
     *("loss", "accuracy", "entropy", "target_weight"),
     *("jacobian_mean", "jacobian_median", "query_gradient"),
 )
 REPLICA = ["rate", "seed"]
-CELL = ["d_k", "optimiser", "divisor"]
+SCALE_CELL = ["d_k", "optimiser", "divisor"]
+PROJECTIONS_CELL = ["task", "variant", "d_k"]
 LEARNT = 0.9  # the accuracy that counts as learnt
 
 
@@ -57,27 +64,34 @@ def scale_cells(path: Path = SCALE) -> pd.DataFrame:
     return pd.read_csv(path, encoding="utf-8", dtype={"divisor": str})
 
 
+def projection_cells(path: Path = PROJECTIONS) -> pd.DataFrame:
+    """The curves of all ways to project, as `scripts.train_toy` wrote them."""
+    return pd.read_csv(path, encoding="utf-8")
+
+
 def cell(rows: pd.DataFrame, d_k: int, optimiser: str, rate: float) -> pd.DataFrame:
     """Of all curves those that one chart shows: every divisor and seed at one rate."""
     wanted = (rows["d_k"] == d_k) & (rows["optimiser"] == optimiser)
     return rows[wanted & np.isclose(rows["rate"], rate)]
 
 
-def curves(rows: pd.DataFrame, quantities: Sequence[str] = NUMBERS) -> pd.DataFrame:
+def curves(
+    rows: pd.DataFrame, quantities: Sequence[str] = NUMBERS, by: str = "divisor"
+) -> pd.DataFrame:
     """Median over the seeds with least and largest; who diverged is left out from there on.
 
     `seeds` is how many the median is of; where none is left there is no row.
     """
-    long = rows.melt(["divisor", "seed", "step"], list(quantities), "quantity", "value")
-    groups = long.dropna().groupby(["divisor", "step", "quantity"], sort=False)["value"]
+    long = rows.melt([by, "seed", "step"], list(quantities), "quantity", "value")
+    groups = long.dropna().groupby([by, "step", "quantity"], sort=False)["value"]
     found = groups.agg(median="median", low="min", high="max", seeds="count")
     return found.reset_index()
 
 
-def lost(rows: pd.DataFrame) -> pd.DataFrame:
-    """At which recorded step how many seeds of a divisor were first without numbers."""
+def lost(rows: pd.DataFrame, by: str = "divisor") -> pd.DataFrame:
+    """At which recorded step how many seeds of a curve were first without numbers."""
     gone = rows[rows["loss"].isna()]
-    found = gone.groupby(["divisor", "step"], sort=False)["seed"].count()
+    found = gone.groupby([by, "step"], sort=False)["seed"].count()
     return found.rename("seeds").reset_index()
 
 
@@ -99,17 +113,17 @@ def attention(divisor: str, weights: Float[Tensor, "query item"]) -> pd.DataFram
     return pd.DataFrame({"divisor": divisor, **columns})
 
 
-def outcomes(rows: pd.DataFrame) -> pd.DataFrame:
-    """How each divisor ended.
+def outcomes(rows: pd.DataFrame, by: str = "divisor") -> pd.DataFrame:
+    """How each curve ended.
 
-    Columns: divisor, reached, steps_to_90, accuracy, accuracy_std, loss, diverged, seeds.
+    Columns: `by`, reached, steps_to_90, accuracy, accuracy_std, loss, diverged, seeds.
     `reached` is how many of the seeds came to 90 %, `steps_to_90` the median over all seeds of the
     first recorded step with that (NaN where half of them or more never came to it); accuracy and
     loss are those of the last step, over the seeds that did not diverge.
     """
     found = []
-    for divisor, of_divisor in rows.groupby("divisor", sort=False):
-        seeds = [seed for _, seed in of_divisor.groupby("seed")]
+    for name, of_name in rows.groupby(by, sort=False):
+        seeds = [seed for _, seed in of_name.groupby("seed")]
         first = np.array([_first_learnt(seed) for seed in seeds])
         last = [seed.sort_values("step").iloc[-1] for seed in seeds]
         kept = [row for row in last if np.isfinite(row["loss"])]
@@ -117,7 +131,7 @@ def outcomes(rows: pd.DataFrame) -> pd.DataFrame:
         steps = float(np.median(first))
         found.append(
             {
-                "divisor": divisor,
+                by: name,
                 "reached": int(np.isfinite(first).sum()),
                 "steps_to_90": steps if np.isfinite(steps) else np.nan,
                 "accuracy": float(accuracies.mean()),
@@ -140,3 +154,27 @@ def at_the_start(rows: pd.DataFrame) -> pd.DataFrame:
     numbers = ["query_gradient", "jacobian_mean", "jacobian_median", "entropy"]
     first = rows[rows["step"] == 0]
     return first.groupby("divisor", sort=False)[numbers].mean().reset_index()
+
+
+def by_width(rows: pd.DataFrame) -> pd.DataFrame:
+    """What each variant came to at each head width, with what it costs.
+
+    Columns: task, variant, d_k; accuracy (mean over the seeds), accuracy_std, low, high;
+    target_weight, the mean weight on the item that holds the answer; weights, the numbers in its
+    matrices; kept, the numbers that a cache holds for each item; seeds.
+    """
+    last = rows[rows["step"] == rows["step"].max()]
+    groups = last.groupby(PROJECTIONS_CELL, sort=False)
+    found = groups["accuracy"].agg(
+        accuracy="mean", accuracy_std="std", low="min", high="max", seeds="count"
+    )
+    found = found.assign(target_weight=groups["target_weight"].mean()).reset_index()
+    costs = [_costs(*cell) for cell in found[PROJECTIONS_CELL].itertuples(index=False, name=None)]
+    return found.assign(weights=[w for w, _ in costs], kept=[kept for _, kept in costs])
+
+
+def _costs(task: Task, variant: str, width: int) -> tuple[int, int]:
+    """Numbers in the matrices, and numbers kept for each item."""
+    widths = training.of_projections(task, variant, width).widths
+    known = VARIANTS[variant]
+    return projections.weights_of(known, widths), projections.numbers_kept(known, widths)

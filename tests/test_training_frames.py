@@ -21,7 +21,7 @@ def by_hand(accuracies: dict[int, list[float]], divisor: str = "1") -> pd.DataFr
         for seed, values in accuracies.items()
         for place, accuracy in enumerate(values)
     ]
-    columns = [*training_frames.CELL, *training_frames.REPLICA, "step", "loss", "accuracy"]
+    columns = [*training_frames.SCALE_CELL, *training_frames.REPLICA, "step", "loss", "accuracy"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -86,3 +86,31 @@ def test_divisors_keep_their_order():
     rows = pd.concat([by_hand({0: [0.5]}, "√d_k"), by_hand({0: [0.5]}, "1")])
     assert training_frames.outcomes(rows)["divisor"].tolist() == ["√d_k", "1"]
     assert training_frames.curves(rows, ["loss"])["divisor"].tolist() == ["√d_k", "1"]
+
+
+def test_curves_of_variants_have_their_names():
+    rows = by_hand({0: [0.1, 0.95], 1: [0.3, 0.95]}).rename(columns={"divisor": "variant"})
+    assert training_frames.curves(rows, ["loss"], by="variant")["variant"].tolist() == ["1", "1"]
+    assert training_frames.outcomes(rows, by="variant")["variant"].tolist() == ["1"]
+    assert training_frames.lost(rows, by="variant").empty
+
+
+def projections_by_hand() -> pd.DataFrame:
+    rows = [
+        ("same", variant, width, 3e-3, seed, step, step / 800 * accuracy, 0.5)
+        for variant, width, accuracies in (("Q K V", 4, (0.9, 1.0)), ("K = V", 6, (0.2, 0.4)))
+        for seed, accuracy in enumerate(accuracies)
+        for step in (0, 800)
+    ]
+    cell = [*training_frames.PROJECTIONS_CELL, *training_frames.REPLICA]
+    return pd.DataFrame(rows, columns=[*cell, "step", "accuracy", "target_weight"])
+
+
+def test_what_each_width_came_to_and_what_it_costs():
+    three, two = training_frames.by_width(projections_by_hand()).to_dict("records")
+    assert (three["variant"], three["d_k"], three["weights"], three["kept"]) == ("Q K V", 4, 832, 8)
+    assert (two["variant"], two["d_k"], two["weights"], two["kept"]) == ("K = V", 6, 864, 6)
+    assert three["accuracy"] == pytest.approx(0.95)
+    assert (three["low"], three["high"], three["seeds"]) == (0.9, 1.0, 2)
+    assert two["accuracy_std"] == pytest.approx(0.02**0.5)
+    assert two["target_weight"] == 0.5

@@ -234,6 +234,18 @@ def test_two_train_at_once_where_there_is_room(gate):
     until(lambda: third.state == "done")
 
 
+def test_runs_that_have_shown_the_same_are_not_taken_for_each_other(gate):
+    line = Line(at_once=2)
+    first, second = Run(recipes()), Run(recipes())
+    for run in (first, second):
+        line.join(run)
+    until(lambda: bool(first.records["√d_k"]) and bool(second.records["√d_k"]))
+    assert first != second
+    assert [line.before(run) for run in (first, second)] == [0, 0]
+    gate.set()
+    until(lambda: first.state == second.state == "done")
+
+
 def test_a_run_at_which_nobody_looks_stops_by_itself(monkeypatch, gate):
     monkeypatch.setattr(runs, "PATIENCE", 0.05)
     line = Line(at_once=1)

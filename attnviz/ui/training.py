@@ -112,7 +112,7 @@ def live_recipes(
     }
 
 
-@dataclass
+@dataclass(eq=False)
 class Run:
     """Toys that train side by side, by the names of their curves, for one session."""
 

@@ -25,9 +25,9 @@ CROSSES = (
     "A cross at the bottom marks a step by which seeds had diverged: numbers beyond all bounds."
 )
 NOT_A_NUMBER = (
-    "steps_to_90 is the median over the seeds of the first recorded step with 90 %; None where half "
-    "of the seeds or more never came to it. Accuracy and loss are of the last step, None where all "
-    "seeds diverged."
+    "steps_to_90 is the median over the seeds of the first recorded step with 90 %; None where "
+    "half of the seeds or more never came to it. Accuracy and loss are of the last step, None "
+    "where all seeds diverged."
 )
 FULL = "So many train already that yours would wait for minutes. Try again in a little while."
 FAILED = "This run ended with an error; its curves are as far as it came. Start it again."
