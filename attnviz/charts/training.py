@@ -11,10 +11,11 @@ import pandas as pd
 
 from attnviz.charts import theme
 from attnviz.charts.in_turn import in_turn
-from attnviz.charts.layers import Spec, layer, number, only, word
+from attnviz.charts.layers import Spec, expr, layer, number, only, word
 
 BAND = 0.18  # opacity, of what lies between the least and the largest seed
-CROSS = "✕"  # where seeds diverged
+CROSS = "M-1,-1L1,1M-1,1L1,-1"  # where seeds diverged
+NARROW = 330  # px of a plot; there the legend takes two rows
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def _look(looks: Mapping[str, Any]) -> Spec:
     scale = {"domain": [*looks], "range": [*looks.values()]}
     words = {"labelFontSize": theme.FONT_SIZE, "labelExpr": "'÷ ' + datum.label", "title": None}
     legend = {"orient": "top", "symbolType": "stroke", "symbolSize": 500, "symbolOpacity": 1}
-    legend |= {"columnPadding": 12}
+    legend |= {"columnPadding": 12, "columns": expr(f"width < {NARROW} ? 2 : 4")}
     return word("divisor") | {"scale": scale, "legend": legend | words}
 
 
@@ -130,7 +131,7 @@ def _band(quantity: str, steps: int) -> alt.Chart:
 def _compared(references: pd.DataFrame) -> list[alt.Chart]:
     """Level lines with their names, which stand at the right, above them."""
     value = {"y": number("value")}
-    named = value | {"text": word("name"), "x": {"value": {"expr": "width - 4"}}}
+    named = value | {"text": word("name"), "x": {"value": expr("width - 4")}}
     looks = {"align": "right", "dy": -7, "fontSize": theme.SMALL_FONT, "color": theme.WORDS}
     return [
         layer("rule", value, (), references, color=theme.WORDS, opacity=theme.PALE),
@@ -141,12 +142,12 @@ def _compared(references: pd.DataFrame) -> list[alt.Chart]:
 def _lost(lost: pd.DataFrame, steps: int) -> alt.Chart:
     encoding = {
         "x": _step(steps),
-        "y": {"value": {"expr": "height - 10"}},
-        "text": {"value": CROSS},
+        "y": {"value": expr("height - 10")},
         "color": _colour(),
         "tooltip": [word("divisor"), number("step"), number("seeds", title="seeds that diverged")],
     }
-    return layer("text", encoding, (), lost, fontSize=theme.TITLE_SIZE, fontWeight="bold")
+    looks = {"shape": CROSS, "size": 40, "filled": False, "strokeWidth": 2, "opacity": 1}
+    return layer("point", encoding, (), lost, **looks)
 
 
 @in_turn

@@ -76,8 +76,8 @@ def test_where_seeds_diverged_is_a_cross():
     gone.loc[(gone["divisor"] == "1") & (gone["step"] == 20), ["loss", "accuracy"]] = np.nan
     spec = drawn(gone)
     assert data_of(spec, spec["layer"][-1]) == [{"divisor": "1", "step": 20, "seeds": 3}]
-    (cross,) = Rendered(spec).texts(len(spec["layer"]) - 1)
-    assert cross.words == training.CROSS
+    assert spec["layer"][-1]["mark"]["shape"] == training.CROSS
+    assert len(Rendered(spec).points(len(spec["layer"]) - 1)) == 1
 
 
 def test_curves_stand_at_their_values():
@@ -91,8 +91,9 @@ def test_curves_stand_at_their_values():
 
 
 def test_legend_names_the_divisors():
-    words = Rendered(drawn(rows())).words()
-    assert all(f"÷ {divisor} " in f"{words} " for divisor in theme.DIVISOR_COLOURS)
+    for width in (250, 600):
+        words = Rendered(drawn(rows()), width).words()
+        assert all(f"÷ {divisor} " in f"{words} " for divisor in theme.DIVISOR_COLOURS)
 
 
 @pytest.mark.parametrize("quantity", training.QUANTITIES)
