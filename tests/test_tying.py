@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
@@ -228,6 +228,22 @@ def test_what_is_tied_already_does_not_change(family: str):
     assert unchanged(model, before)
 
 
+def test_an_equal_matrix_is_not_exchanged():
+    """A product may round otherwise where the same numbers lie elsewhere in memory."""
+    model, inputs, seen = overwritten("bert", "V := K"), inputs_of("bert"), []
+    value = model.encoder.layer[1].attention.self.value
+    forward = value.forward
+
+    def noting(x: Tensor) -> Tensor:
+        seen.append(value.weight.detach().data_ptr())
+        return forward(x)
+
+    value.forward = noting
+    with tied(model, makers(model, inputs), [Tying("V := K")]):
+        plain(model, inputs)
+    assert set(seen) == {value.weight.data_ptr()}
+
+
 def test_what_follows_the_projection_acts_as_before():
     """Qwen3's queries pass a norm and a rotation of their own, be they made by W_K."""
     model, inputs = model_of("qwen3"), inputs_of("qwen3")
@@ -262,29 +278,46 @@ def test_a_bias_goes_where_the_model_has_none():
                 target.weight.data = source.weight.data.clone()
                 target.bias = source.bias
         with tied(model, makers(model, inputs), [Tying(way)]):
-            after = plain(model, inputs)
+            after, calls = plain(model, inputs), capture(model, inputs).calls
         assert torch.allclose(after, plain(by_hand, inputs), atol=1e-5)
         assert not torch.allclose(after, plain(model, inputs), atol=1e-3)
+        for call, other in zip(calls, capture(by_hand, inputs).calls, strict=True):
+            assert torch.allclose(call.key, other.key, atol=1e-5)  # no softmax sees its bias
+            assert torch.allclose(call.query, other.query, atol=1e-5)
 
 
 class TorchsOwn(nn.Module):
     """torch's own attention: one parameter for all three, and one function for all it does."""
 
-    def __init__(self) -> None:
+    def __init__(self, crossed: bool) -> None:
         super().__init__()
-        self.attention = nn.MultiheadAttention(55, 5, batch_first=True)
+        self.attention, self.crossed = nn.MultiheadAttention(55, 5, batch_first=True), crossed
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return hidden + self.attention(hidden, hidden, hidden, need_weights=False)[0]
+        keys = hidden.flip(1) if self.crossed else hidden
+        return hidden + self.attention(hidden, keys, keys, need_weights=False)[0]
 
 
-class OfTorch(hf.PreTrainedModel):
+class Latent(nn.Module):
+    """One head of 11 numbers; its keys are made of 11 numbers that are made of x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.down, self.up, self.value = (nn.Linear(55, 55) for _ in range(4))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        vectors = self.query(hidden), self.up(self.down(hidden)), self.value(hidden)
+        heads = (x.unflatten(-1, (5, 11)).transpose(1, 2) for x in vectors)
+        return nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2)
+
+
+class OfTwo(hf.PreTrainedModel):
     config_class = hf.PretrainedConfig
     main_input_name = "inputs_embeds"
 
-    def __init__(self) -> None:
+    def __init__(self, layer: Callable[[], nn.Module]) -> None:
         super().__init__(hf.PretrainedConfig())
-        self.layers = nn.ModuleList([TorchsOwn(), TorchsOwn()])
+        self.layers = nn.ModuleList([layer(), layer()])
 
     def forward(self, inputs_embeds: Tensor) -> BaseModelOutput:
         for layer in self.layers:
@@ -292,18 +325,30 @@ class OfTorch(hf.PreTrainedModel):
         return BaseModelOutput(last_hidden_state=inputs_embeds)
 
 
-def test_torchs_own_attention():
-    """One parameter: 55 rows of queries, of keys and of values."""
-    model = tiny_models.spread(OfTorch())
-    inputs = {"inputs_embeds": torch.randn(1, 13, 55, generator=torch.Generator().manual_seed(1))}
+VECTORS = {"inputs_embeds": torch.randn(1, 13, 55, generator=torch.Generator().manual_seed(1))}
+
+
+@pytest.mark.parametrize("crossed", [False, True])
+def test_torchs_own_attention(crossed: bool):
+    """One parameter: 55 rows of queries, of keys and of values, which it may cut first."""
+    model = tiny_models.spread(OfTwo(lambda: TorchsOwn(crossed)))
     by_hand = copy.deepcopy(model)
     for layer in by_hand.layers:
         for parameter in (layer.attention.in_proj_weight, layer.attention.in_proj_bias):
             parameter.data[110:] = parameter.data[55:110]
-    with tied(model, makers(model, inputs), [Tying("V := K")]):
-        after = plain(model, inputs)
-    assert torch.allclose(after, plain(by_hand, inputs), atol=1e-6)
-    assert not torch.allclose(after, plain(model, inputs), atol=1e-2)
+    with tied(model, makers(model, VECTORS), [Tying("V := K")]):
+        after = plain(model, VECTORS)
+    assert torch.allclose(after, plain(by_hand, VECTORS), atol=1e-6)
+    assert not torch.allclose(after, plain(model, VECTORS), atol=1e-2)
+
+
+def test_keys_of_a_latent_vector_are_made_by_two_matrices():
+    model = tiny_models.spread(OfTwo(Latent))
+    places = makers(model, VECTORS)
+    for way in EXCHANGES:
+        sentence = "in layer 0, its keys are made from a latent vector, not from x by one matrix"
+        assert sentence in str(why_not(model, places, [Tying(way)]))
+    assert why_not(model, places, [Tying("values shuffled")]) is None
 
 
 @pytest.mark.parametrize("half", ["encoder", "decoder"])
