@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -46,11 +47,13 @@ LEARNT = 0.9  # the accuracy that counts as learnt
 
 def rows_of(recipe: Recipe, records: Iterable[Record]) -> pd.DataFrame:
     """What was recorded, a row for each replica; one that diverged ends with a row of NaN."""
-    parts = []
-    for record in records:
-        replicas = pd.DataFrame(recipe.replicas, columns=REPLICA).assign(step=record.step)
-        parts.append(replicas.assign(**{name: getattr(record, name).numpy() for name in NUMBERS}))
-    return until_lost(pd.concat(parts, ignore_index=True))
+    known = list(records)
+    replicas = pd.DataFrame(recipe.replicas * len(known), columns=REPLICA)
+    steps = np.repeat([record.step for record in known], len(recipe.replicas))
+    numbers = {
+        name: torch.cat([getattr(record, name) for record in known]).numpy() for name in NUMBERS
+    }
+    return until_lost(replicas.assign(step=steps, **numbers))
 
 
 def until_lost(rows: pd.DataFrame) -> pd.DataFrame:
