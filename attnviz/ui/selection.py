@@ -84,6 +84,13 @@ class Selection:
     revealed: int = 0
     saturation: str = "largest"
     gradient: str = "query"
+    surgery_of: str = "all"
+    surgery_by: str = "1"
+    surgery_step: int = 0
+    training_d_k: str = "256"
+    training_optimiser: str = "Adam"
+    training_rate: str = "0.001"
+    training_second: str = "loss"
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> tuple[Selection, tuple[str, ...]]:
@@ -147,6 +154,12 @@ NAMES = {
     "entries": ("Gaussian", "Rademacher", "uniform", "Laplace", "normalised"),
     "saturation": ("largest", "entropy", "effective"),
     "gradient": ("jacobian", "logit", "query"),
+    "surgery_of": ("all", "layer", "head"),
+    "surgery_by": ("1", "√d_k", "d_k", "d_k²", "factor"),
+    "training_d_k": ("64", "256"),
+    "training_optimiser": ("Adam", "SGD"),
+    "training_rate": ("0.001", "0.003", "0.01", "0.3", "1.0", "3.0"),
+    "training_second": ("loss", "entropy", "jacobian_median", "query_gradient"),
 }
 SPELT = {
     "colour": (r"[a-z_]{1,30}", "the name of a statistic"),
@@ -175,6 +188,7 @@ LIMITS = {
     "correlation": (-100, 100),
     "ask": (0, 1),
     "revealed": (0, 1),
+    "surgery_step": (-11, 10),
 }
 
 

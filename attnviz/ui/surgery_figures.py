@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attnviz.ui import downloads, heads, look, sentences, surgery
+from attnviz.ui import selection as selected
 from attnviz.ui import surgery_sentences as told
 from attnviz.ui.fields import keep
 from attnviz.ui.readings import NotServed, Reading
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 AT_ONCE = 3.0  # seconds; what takes longer waits for a click
 PATIENCE = 0.3  # seconds, before a bar shows how far it is
 MOST_SECONDS = 180.0  # of one curve, as of one reading
-FACTOR = "or times a factor"
+FACTOR = "factor"
 
 
 def on_the_whole_model(place: Place, reading: Reading) -> None:
@@ -109,10 +110,11 @@ def _change(place: Place, head: heads.WhichHead, d_k: int) -> Change:
         "head": f"layer {place.layer}, head {place.head}",
     }
     left, middle, right = st.columns([3, 4, 3])
-    keep("surgery_of", "all")
+    now = selected.current()
+    keep("surgery_of", now.surgery_of)
     of = left.radio("What is changed", [*names], format_func=names.__getitem__, key="surgery_of")
     divisor = _divisor(middle)
-    keep("surgery_step", 0)
+    keep("surgery_step", now.surgery_step)
     step = right.select_slider(
         "Factor on every score",
         range(NO_SCORES, STRONGEST + 1),
@@ -121,6 +123,7 @@ def _change(place: Place, head: heads.WhichHead, d_k: int) -> Change:
         disabled=divisor is not None,
         help=f"From 0, even weights, over 1/√{d_k} to √{d_k}; 1 is the model’s own scale.",
     )
+    selected.change(surgery_of=of, surgery_step=step)
     factor = 1.0 if divisor else surgery.factor_of(step, d_k)
     return Change(place, of, factor, divisor)
 
@@ -129,14 +132,16 @@ def _divisor(place: st.delta_generator.DeltaGenerator) -> str | None:
     """The divisor chosen, None for a factor."""
     from attnviz.synthetic import POWERS
 
-    keep("surgery_by", "1")
+    keep("surgery_by", selected.current().surgery_by)
     by = place.radio(
         "As if divided by",
         [*POWERS, FACTOR],
+        format_func=lambda by: "or times a factor" if by == FACTOR else by,
         horizontal=True,
         key="surgery_by",
         help="The factor is what the model divides by over this divisor, call by call.",
     )
+    selected.change(surgery_by=by)
     return None if by == FACTOR else by
 
 

@@ -16,7 +16,7 @@ TEXT = "Once upon a time there was a king who had a daughter, and the king loved
 
 @st.fragment
 def page() -> None:
-    link = st.query_params
+    link = st.session_state.setdefault("link", st.query_params.to_dict())
     asked = Asked(
         link.get("model", "bundled"),
         link.get("text", TEXT),

@@ -22,7 +22,9 @@ def test_a_selection_comes_back_from_its_link():
         pin="encoder.2.9", pin_model="bundled", pin_text="Alice",
         section=4, power=125, entries="Laplace", query_std=250, key_std=50, query_mean=-75,
         key_mean=200, correlation=-100, ask=1, revealed=1, saturation="effective",
-        gradient="jacobian",
+        gradient="jacobian", surgery_of="layer", surgery_by="factor", surgery_step=-11,
+        training_d_k="64", training_optimiser="SGD", training_rate="3.0",
+        training_second="entropy",
     )  # fmt: skip
     assert Selection.parse(chosen.parameters()) == (chosen, ())
 
