@@ -21,6 +21,7 @@ from attnviz.weighing import is_gated, refusal, w_o
 from attnviz.windows import ALL
 
 SAME = 1e-4  # relative to the largest number: one vector computed in two ways, in float32
+ROUNDED = 4  # times the precision of a model that has less
 ROLES = {"query": "queries", "key": "keys", "value": "values"}
 
 
@@ -260,15 +261,16 @@ def factor_of(origin: Origin | None, head: int, role: str) -> Factor:
 
 def _multiple(made_by: Factor, used: Float[Tensor, "token width"], role: str) -> float:
     """By what number the vectors that were used are those made; raises `NoMatrix` if by none."""
+    exact = max(SAME, ROUNDED * torch.finfo(used.dtype).eps)
     made, used = made_by.made, used.double()
     square = float(made.square().sum())
     times = float((made * used).sum()) / square if square else 1.0
-    if float((times * made - used).abs().max()) > SAME * float(used.abs().max()):
+    if float((times * made - used).abs().max()) > exact * float(used.abs().max()):
         raise NoMatrix(
             f"its {ROLES[role]} are more than the matrix makes of x: a norm, or something that is "
             "added, stands in between"
         )
-    return 1.0 if abs(times - 1) < SAME else times
+    return 1.0 if abs(times - 1) < exact else times
 
 
 # --- products of two factors, left · rightᵀ, never made in full

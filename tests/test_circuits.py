@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 
 import cell_reference
@@ -87,6 +88,17 @@ def test_what_the_model_multiplies_the_query_by_stands_apart():
     call, wires, _ = ends("opt")[0]
     assert query_key(call, wires, 0).factor == pytest.approx(11**-0.5, rel=1e-5)
     assert query_key(*ends("gpt2")[0][:2], 0).factor == 1
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_half_precision_is_no_term_of_its_own(family: str):
+    model, inputs = copy.deepcopy(model_of(family)).bfloat16(), cell_reference.inputs_for(family)
+    read = capture(model, inputs)
+    wires = wiring(model, inputs, read, read.calls[0])
+    found = query_key(read.calls[0], wires, 1)
+    of_pairs = attention.scores_unrotated if found.rotated else attention.scores
+    assert found.factor == 1
+    assert_close(found.scores(), of_pairs(read.calls[0], 1), 0.02)
 
 
 @pytest.mark.parametrize("family", ["minilm", "bundled", "gpt2", "llama", "t5"])
