@@ -40,6 +40,13 @@ Role = Literal["query", "key", "value"]
 Way = Literal["K := V", "V := K", "Q := K", "Q and K swapped", "values shuffled"]
 
 WAYS: tuple[Way, ...] = get_args(Way)
+# Where products take their bias: by place or by name.
+BIASES = {
+    "linear": (2, "bias"),
+    "conv1d": (2, "bias"),
+    "addmm": (0, "input"),
+    "multi_head_attention_forward": (6, "in_proj_bias"),
+}
 SHORT = 7  # tokens: where a model's matrices lie does not depend on its text
 
 
@@ -443,7 +450,7 @@ class _Exchange(TorchFunctionMode):
         for one in met:
             self.unused.discard(one.path)
             if not one.biased:
-                result = self._with_bias(func, one, [*given, named.get("bias")], result)
+                result = self._with_bias(func, one, _bias_of(func, given, named), result)
         return result
 
     def check(self) -> None:
@@ -471,16 +478,21 @@ class _Exchange(TorchFunctionMode):
         inside = (x for x in found if not path or f"{x.owner}.".startswith(f"{path}."))
         return next(inside, None)
 
-    def _with_bias(
-        self, func: Callable, one: _Exchanged, given: Sequence[Any], result: Tensor
-    ) -> Tensor:
+    def _with_bias(self, func: Callable, one: _Exchanged, bias: Any, result: Any) -> Any:
         """Add the bias that came with other rows, where the model's own product has none."""
-        linear = func is nn.functional.linear
-        if linear and any(x is not None for x in given[2:]):
+        if bias is not None:
             self.obstacles.append(f"the bias beside its {one.path} could not be followed")
         if one.added is None:
             return result
-        if not linear:
+        if func is not nn.functional.linear:
             self.obstacles.append(f"no bias can be given to the product with its {one.path}")
             return result
         return result + one.added.to(result.dtype)
+
+
+def _bias_of(func: Callable, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    """What a product adds, None if nothing."""
+    place, name = BIASES.get(getattr(func, "__name__", ""), (None, ""))
+    if place is None:
+        return None
+    return given[place] if place < len(given) else named.get(name)

@@ -41,6 +41,15 @@ CELL_DRAWN = """() => {
         && charts.length > 0 && charts.every(hasMarks);
 }"""
 
+# The script has ended, and every chart of the page has marks and is none of the run before.
+CHARTS_DRAWN = """() => {
+    const charts = [...document.querySelectorAll('[data-testid=stVegaLiteChart]')];
+    const hasMarks = chart => chart.querySelector('.role-mark :is(path, image, text, line)')
+        && !chart.closest('[data-stale=true]');
+    return document.querySelector('[data-testid=stApp]')?.dataset.testScriptState === 'notRunning'
+        && charts.every(hasMarks);
+}"""
+
 
 class AppNotStarted(RuntimeError):  # noqa: N818 - what happened, with the log as the message
     """The server ended, or did not answer in time; the message is its log."""
@@ -140,3 +149,8 @@ def wait_until_drawn(page: Page) -> None:
 def wait_until_cell_drawn(page: Page) -> None:
     """Return when the charts of the step on screen are drawn."""
     page.wait_for_function(CELL_DRAWN, timeout=PATIENCE * 1000)
+
+
+def wait_until_charts_drawn(page: Page) -> None:
+    """Return when all charts of the page are drawn, if it has any."""
+    page.wait_for_function(CHARTS_DRAWN, timeout=PATIENCE * 1000)

@@ -298,6 +298,27 @@ class TorchsOwn(nn.Module):
         return hidden + self.attention(hidden, keys, keys, need_weights=False)[0]
 
 
+def test_biases_that_are_put_together_first_are_refused():
+    """WavLM's function takes three matrices, and their biases as one new tensor."""
+    config = hf.WavLMConfig(
+        hidden_size=55,
+        intermediate_size=31,
+        num_hidden_layers=2,
+        num_attention_heads=5,
+        conv_dim=(13, 13),
+        conv_stride=(5, 3),
+        conv_kernel=(7, 3),
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=5,
+        feat_extract_norm="layer",
+    )
+    model, inputs = hf.WavLMModel(config).eval(), tiny_models.inputs_for("wav2vec2")
+    places = makers(model, inputs)
+    sentence = r"the bias beside its encoder\.layers\.0\.attention\.v_proj\.weight could not be"
+    with pytest.raises(UnreadableModel, match=sentence), tied(model, places, [Tying("V := K")]):
+        plain(model, inputs)
+
+
 class Latent(nn.Module):
     """One head of 11 numbers; its keys are made of 11 numbers that are made of x."""
 

@@ -18,8 +18,8 @@ SECTIONS = (
     "Variance",
     "Saturation",
     "Gradient",
-    "Whole model",
-    "Training",
+    "On the whole model",
+    "In training",
     "Real models",
 )
 STAGES = {
