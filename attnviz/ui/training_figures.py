@@ -11,6 +11,7 @@ from streamlit.delta_generator import DeltaGenerator
 from attnviz.charts import theme
 from attnviz.charts import training as charts
 from attnviz.ui import look
+from attnviz.ui import selection as selected
 from attnviz.ui import training_sentences as told
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
@@ -52,14 +53,18 @@ def in_training() -> None:
 
 def _choice() -> Choice:
     """Which curves are shown."""
-    keep("training_d_k", 256)
-    keep("training_optimiser", "Adam")
+    now = selected.current()
+    keep("training_d_k", int(now.training_d_k))
+    keep("training_optimiser", now.training_optimiser)
     row = st.container(horizontal=True)
     d_k = _one_of(row, "d_k", D_KS, "training_d_k")
     optimiser = _one_of(row, "Optimiser", OPTIMISERS, "training_optimiser")
     key = f"training_rate_{optimiser}"
-    keep(key, RATES[optimiser][0])
-    return Choice(d_k, optimiser, _one_of(row, "Learning rate", RATES[optimiser], key, told.rate))
+    linked = float(now.training_rate)
+    keep(key, linked if linked in RATES[optimiser] else RATES[optimiser][0])
+    rate = _one_of(row, "Learning rate", RATES[optimiser], key, told.rate)
+    selected.change(training_d_k=str(d_k), training_optimiser=optimiser, training_rate=str(rate))
+    return Choice(d_k, optimiser, rate)
 
 
 def _one_of(
@@ -77,9 +82,11 @@ def _one_of(
 
 def _second() -> str:
     """What stands beside the right answers."""
-    keep("training_second", "loss")
+    keep("training_second", selected.current().training_second)
     place = st.container()
-    return _one_of(place, "Beside them", list(SECOND), "training_second", lambda name: SECOND[name])
+    second = _one_of(place, "Beside them", list(SECOND), "training_second", SECOND.__getitem__)
+    selected.change(training_second=second)
+    return second
 
 
 def _pair(shown: Curves, second: str, name: str) -> None:
