@@ -21,15 +21,8 @@ from attnviz.ui.lab_figures import Lab  # noqa: E402
 from attnviz.ui.readings import Asked, Reading  # noqa: E402
 from attnviz.ui.surgery_figures import on_the_whole_model  # noqa: E402
 from attnviz.ui.training_figures import in_training  # noqa: E402
-from attnviz.ui.views import Place  # noqa: E402
 
 Part = tuple[Asked, Reading, str]
-
-
-def the_part() -> Part | None:
-    """What is read, and in which part of the model."""
-    read = controls.read()
-    return None if read is None else (*read, controls.part(read[1]))
 
 
 def the_lab() -> tuple[Lab, Part | None]:
@@ -37,10 +30,10 @@ def the_lab() -> tuple[Lab, Part | None]:
     left, right = look.sides(name="lab")
     place = shown = query = None
     with right, look.panel("real", "lab_fields"):
-        part = the_part()
+        part = controls.read_part()
         if part:
             places = look.row_of_fields()
-            place = Place(part[0], part[2], *controls.layer_and_head(*part[1:], places))
+            place = controls.place(*part, places)
             shown = head(place.asked, place.part, place.layer, place.head)
             query = controls.query(shown, places[2])
     with left, look.panel("synthetic", "lab_fields"):
@@ -72,8 +65,7 @@ def whole_model(lab: Lab | None, part: Part | None) -> None:
         return
     place = lab.place if lab else None
     if place is None:
-        fields = look.row_of_fields(tokens=0)
-        place = Place(part[0], part[2], *controls.layer_and_head(*part[1:], fields))
+        place = controls.place(*part, look.row_of_fields(tokens=0))
     on_the_whole_model(place, part[1])
 
 
@@ -106,7 +98,7 @@ def sections() -> None:
         lab, part = the_lab()
         of_the_lab(shown, lab)
     elif shown != TRAINING:
-        part = the_part()
+        part = controls.read_part()
     if shown in (0, WHOLE_MODEL):
         title(WHOLE_MODEL)
         whole_model(lab, part)

@@ -17,6 +17,7 @@ from attnviz.ui.fields import held, keep, key_of, new_key
 from attnviz.ui.heads import Head, WhichHead
 from attnviz.ui.readings import MAX_TOKENS, Asked, Reading
 from attnviz.ui.selection import D_KS, LONGEST_IN_URL, MAX_SEED, N_KEYS, NOWHERE, Selection
+from attnviz.ui.views import Place
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -202,6 +203,17 @@ def read(limit: int | None = MAX_TOKENS, pairs: bool = False) -> tuple[Asked, Re
 
 
 # --- which head of it
+
+
+def read_part(limit: int | None = MAX_TOKENS) -> tuple[Asked, Reading, str] | None:
+    """What is read, and the part of it on screen; None where it cannot be read."""
+    found = read(limit)
+    return None if found is None else (*found, part(found[1]))
+
+
+def place(asked: Asked, reading: Reading, part: str, places: Sequence[DeltaGenerator]) -> Place:
+    """The head on screen, with its fields."""
+    return Place(asked, part, *layer_and_head(reading, part, places))
 
 
 def part(reading: Reading) -> str:
