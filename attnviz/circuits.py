@@ -9,13 +9,14 @@ matrices and stand beside them. Everything is computed in float64 from the model
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 from attnviz.attention_call import AttentionCall, UnreadableModel
+from attnviz.distance import Rotation, rotation
 from attnviz.surroundings import Origin, Projection, Wiring
 from attnviz.weighing import is_gated, refusal, w_o
 from attnviz.windows import ALL
@@ -177,6 +178,47 @@ def query_key(call: AttentionCall, wiring: Wiring, head: int) -> QueryKey:
     return QueryKey(*made_of, times, rotated)
 
 
+def at_distance(call: AttentionCall, found: QueryKey, head: int, distance: int) -> QueryKey:
+    """W_QK = W_Qᵀ R W_K of a rotated head, with the rotation R of one distance.
+
+    The distance is the place of the query less that of the key (Su et al. 2021: the rotation
+    depends on nothing else). Of the scores that come of it, those of this distance are the
+    model's. Raises `UnreadableModel` with a sentence where the rotation cannot be told from
+    distances alone, `ValueError` where the text has no such distance.
+    """
+    n = call.n[0]
+    if not -n < distance < n:
+        raise ValueError(f"Of {n} tokens, no two have a distance of {distance}.")
+    turning = rotation(call)
+    made = None if turning is None else _turned(found, turning.between(distance))
+    if made is None or not _gives(made, call, head, distance):
+        raise UnreadableModel(
+            "By what angles queries and keys are rotated here could not be told by the distance of "
+            "two tokens, so that there is no W_QK of one distance."
+        )
+    return made
+
+
+def _gives(made: QueryKey, call: AttentionCall, head: int, distance: int) -> bool:
+    """Whether the scores of one distance are those of the model."""
+    assert call.query is not None
+    assert call.key is not None
+    later, earlier = slice(max(distance, 0), None), slice(max(-distance, 0), None)
+    query, key = call.query[0, head, later], call.key[0, call.kv_head(head), earlier]
+    pairs = min(len(query), len(key))
+    real = (query[:pairs].double() * key[:pairs].double()).sum(-1)
+    off = (made.scores().diagonal(-distance) - real).abs().max()
+    return float(off) <= _exact(call.key) * float(real.abs().max())
+
+
+def _turned(found: QueryKey, turn: Rotation) -> QueryKey:
+    """The same with other keys, as if none had been rotated."""
+    key = found.key
+    bias = None if key.bias is None else turn.of(key.bias[None])[0]
+    turned = replace(key, weight=turn.of(key.weight.mT).mT, bias=bias)
+    return replace(found, key=turned, rotated=False)
+
+
 def output_value(call: AttentionCall, wiring: Wiring, head: int) -> OutputValue:
     """W_OV of one head. Raises `UnreadableModel` with a sentence where no one matrix is there."""
     try:
@@ -261,7 +303,7 @@ def factor_of(origin: Origin | None, head: int, role: str) -> Factor:
 
 def _multiple(made_by: Factor, used: Float[Tensor, "token width"], role: str) -> float:
     """By what number the vectors that were used are those made; raises `NoMatrix` if by none."""
-    exact = max(SAME, ROUNDED * torch.finfo(used.dtype).eps)
+    exact = _exact(used)
     made, used = made_by.made, used.double()
     square = float(made.square().sum())
     times = float((made * used).sum()) / square if square else 1.0
@@ -271,6 +313,11 @@ def _multiple(made_by: Factor, used: Float[Tensor, "token width"], role: str) ->
             "added, stands in between"
         )
     return 1.0 if abs(times - 1) < exact else times
+
+
+def _exact(used: Tensor) -> float:
+    """How far apart one vector may be that was computed in two ways, relative to the largest."""
+    return max(SAME, ROUNDED * torch.finfo(used.dtype).eps)
 
 
 # --- products of two factors, left · rightᵀ, never made in full

@@ -79,17 +79,22 @@ def _measured(call: AttentionCall, head: int) -> DistanceCurve | None:
 # --- rotation, told by the keys before and after it
 
 
-def _rotation(call: AttentionCall, head: int, query: int, key: int) -> DistanceCurve | None:
-    """The query as it is, and the key turned as the model turns the keys of each place."""
+def rotation(call: AttentionCall) -> Rotation | None:
+    """How the model turns the keys of each place, None where it does not, or it cannot be told."""
     if call.query is None or call.key is None or call.key_unrotated is None:
         return None
     if call.key.dtype not in (torch.float32, torch.float64):
         return None
-    plain = call.key_unrotated[0].double()
-    rotation = _fitted(plain, call.key[0].double())
-    if rotation is None:
+    return _fitted(call.key_unrotated[0].double(), call.key[0].double())
+
+
+def _rotation(call: AttentionCall, head: int, query: int, key: int) -> DistanceCurve | None:
+    """The query as it is, and the key turned as the model turns the keys of each place."""
+    turning = rotation(call)
+    if turning is None or call.query is None or call.key_unrotated is None:
         return None
-    turned = rotation.of(plain[call.kv_head(head), key].expand(plain.shape[1:]))
+    plain = call.key_unrotated[0].double()
+    turned = turning.of(plain[call.kv_head(head), key].expand(plain.shape[1:]))
     value = turned @ call.query[0, head, query].double()
     return DistanceCurve("rotation", query - torch.arange(len(value)), value.float())
 
@@ -103,12 +108,17 @@ class _Layout:
 
 
 @dataclass(frozen=True)
-class _Rotation:
+class Rotation:
     """By what angle each pair of dimensions turns at each place, and the one common factor."""
 
     layout: _Layout
     angle: Float[Tensor, "place pair"]
     length: float
+
+    def between(self, distance: int) -> Rotation:
+        """What a key is turned by against a query that stands so many places after it."""
+        query, key = max(distance, 0), max(-distance, 0)
+        return Rotation(self.layout, (self.angle[key] - self.angle[query])[None], self.length**2)
 
     def of(self, vectors: Float[Tensor, "*head place d_k"]) -> Float[Tensor, "*head place d_k"]:
         """Vectors as they are at their places."""
@@ -122,7 +132,7 @@ class _Rotation:
 
 def _fitted(
     plain: Float[Tensor, "head place d_k"], turned: Float[Tensor, "head place d_k"]
-) -> _Rotation | None:
+) -> Rotation | None:
     """The rotation that makes the one of the other, None where none does."""
     layout = _best_layout(plain, turned)
     if layout is None:
@@ -132,10 +142,10 @@ def _fitted(
     dot = (one * one_after + other * other_after).sum(0)
     cross = (one * other_after - other * one_after).sum(0)
     length = torch.hypot(dot, cross).sum() / (one.square() + other.square()).sum()
-    rotation = _Rotation(layout, torch.atan2(cross, dot), float(length))
-    left_over = (rotation.of(plain) - turned).abs().amax((0, 2))
+    found = Rotation(layout, torch.atan2(cross, dot), float(length))
+    left_over = (found.of(plain) - turned).abs().amax((0, 2))
     believed = bool((left_over <= BELIEVED * turned.abs().amax((0, 2))).all())
-    return rotation if believed else None
+    return found if believed else None
 
 
 def _layouts(d_k: int) -> Iterator[_Layout]:

@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
@@ -34,6 +34,8 @@ from attnviz.circuits import ROLES, NoMatrix, rows_of
 from attnviz.families import Kind
 from attnviz.origins import origins
 from attnviz.places import Places
+from attnviz.weight_blocks import BLOCK_WEIGHTS
+from attnviz.windows import window
 from attnviz.wiring import Origin, Wiring
 
 Role = Literal["query", "key", "value"]
@@ -178,6 +180,24 @@ def why_not(model: PreTrainedModel, known: Sequence[Makers], tyings: Sequence[Ty
     except UnreadableModel as why:
         return str(why)
     return None
+
+
+def moved_attention(
+    before: AttentionCall, after: AttentionCall, head: int
+) -> Float[Tensor, " query"]:
+    """What share of each query's attention goes elsewhere after a change: 0 none, 1 all of it.
+
+    The total variation distance of its weights, ½ Σ |p − p′|, with what a learned sink takes as
+    one more key. Rows are compared some at a time, so that texts may be long.
+    """
+    found: list[Tensor] = []
+    at_once = max(1, BLOCK_WEIGHTS // before.n[1])
+    for start in range(0, before.n[0], at_once):
+        rows = slice(start, start + at_once)
+        was, now = (window(call, head, rows).nan_to_num(0.0) for call in (before, after))
+        sinks = (was.sum(-1) - now.sum(-1)).abs()
+        found.append(((was - now).abs().sum(-1) + sinks) / 2)
+    return torch.cat(found)
 
 
 def _changes(model: PreTrainedModel, known: Sequence[Makers], tyings: Sequence[Tying]) -> _Changes:

@@ -16,7 +16,8 @@ LAYERS = (
     {"attnviz.export"},
     {"attnviz.charts"},
     {"attnviz.frames", "attnviz.cell_frames", "attnviz.head_frames", "attnviz.lab_frames"}
-    | {"attnviz.surgery_frames", "attnviz.training_frames"},
+    | {"attnviz.surgery_frames", "attnviz.circuits_frames", "attnviz.training_frames"}
+    | {"attnviz.roles_frames", "attnviz.training_log"},
     {"attnviz.finder"},
     {"attnviz.published", "attnviz.training", "attnviz.outcome"},
     {"attnviz.projections"},
@@ -47,7 +48,7 @@ LAYERS = (
     {"attnviz.operations", "attnviz.padding", "attnviz.trail"},
     {"attnviz.matrix_products", "attnviz.rotation"},
     {"attnviz.families", "attnviz.interface", "attnviz.trace"},
-    {"attnviz.moments"},
+    {"attnviz.moments", "attnviz.roles"},
     {"attnviz.equation"},
 )
 ONLY_IN = {"streamlit": ("app", "pages", "attnviz.ui"), "altair": ("attnviz.charts",)}

@@ -1,0 +1,190 @@
+"""How symmetric a head's scores are, and the two products that its four matrices are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from attnviz.ui import circuits, heads, look, sentences
+from attnviz.ui import circuits_sentences as told
+from attnviz.ui.circuits import DRAWN_TOKENS, DRAWS, IN_VIEW, SEED, Product, Products, Symmetry
+from attnviz.ui.fields import held, keep
+from attnviz.ui.readings import NotServed, Reading
+from attnviz.ui.source import show_code
+from attnviz.ui.views import Place
+
+if TYPE_CHECKING:
+    from attnviz.ui.heads import WhichHead
+
+MOST_DISTANCE = 63  # of the slider
+CODE = (
+    "attnviz.circuits.QueryKey",
+    "attnviz.circuits.OutputValue",
+    "attnviz.circuits.at_distance",
+)
+
+
+def symmetry(place: Place, reading: Reading) -> None:
+    """S beside Sᵀ, and the share of the scores that does not know who looks at whom."""
+    with look.panel("real", "symmetry"):
+        try:
+            _symmetry(place, heads.which(reading, place.part, place.layer, place.head))
+        except NotServed as problem:
+            st.info(look.plain(str(problem)))
+
+
+def _symmetry(place: Place, head: WhichHead) -> None:
+    start = _start(head.n[0])
+    found = circuits.symmetry(place, start)
+    st.subheader(look.plain(told.share(found)))
+    st.markdown(look.plain(told.BOTH))
+    _both(found, head)
+    if view := told.in_view(start, len(found.tokens), head.n[0]):
+        st.caption(look.plain(view))
+    st.markdown(look.plain(_pair(found)))
+    st.markdown(look.plain(told.LOST))
+    _shares(found, head)
+    show_code("symmetry", "attnviz.circuits.symmetric_share", "attnviz.equation.scores")
+
+
+def _start(n: int) -> int:
+    """The first token in view, where there are more than have room."""
+    if n <= IN_VIEW:
+        return 0
+    last = n - IN_VIEW
+    keep("symmetry_start", 0)
+    st.session_state["symmetry_start"] = min(held("symmetry_start", 0), last)
+    return st.slider("First token in view", 0, last, key="symmetry_start")
+
+
+def _both(found: Symmetry, head: WhichHead) -> None:
+    """Two pictures in the same colours, and their scale."""
+    from attnviz.charts import circuits as charts
+    from attnviz.charts import matrix
+
+    first = int(found.tokens["position"].iloc[0])
+    pair = (found.pair.query, found.pair.key) if found.pair else (first, first)
+    names = {"S": "Scores of each token looking at each", "Sᵀ": "The same scores turned about"}
+    for place, (name, described) in zip(look.sides(name="symmetry"), names.items(), strict=True):
+        with place:
+            st.markdown(f"**{name}**")
+            drawn = charts.scores(found.scores, found.tokens, pair, found.top, name != "S")
+            look.chart(drawn, described, square=True)
+    signed = bool((found.scores < 0).any().any())
+    look.chart(
+        matrix.weight_scale(found.top or 1.0, "score q·k", signed), "Scale of colours.", square=True
+    )
+    st.caption(look.plain(sentences.caption(head, "scores before the mask")))
+
+
+def _pair(found: Symmetry) -> str:
+    if found.pair is None:
+        return told.pair(None, ("", ""))
+    words = (
+        sentences.word(found.tokens, found.pair.query),
+        sentences.word(found.tokens, found.pair.key),
+    )
+    return told.pair(found.pair, words)
+
+
+def _shares(found: Symmetry, head: WhichHead) -> None:
+    from attnviz.charts import circuits as charts
+
+    n, d_k = min(head.n[0], DRAWN_TOKENS), head.d_k or 1
+    compared = told.compared(found, n, d_k, DRAWS, SEED)
+    look.chart(charts.shares(found.shares), f"Symmetric shares on one axis. {compared}")
+    st.markdown(look.plain(compared))
+    st.caption(look.plain(sentences.caption(head, f"random vectors: synthetic, seed {SEED}")))
+    look.numbers("These shares as a table", found.shares, "symmetry_shares")
+
+
+# --- products
+
+
+def products(place: Place, reading: Reading) -> None:
+    """That W_QK and W_OV are all that matters, and of what rank they are."""
+    with look.panel("real", "products"):
+        try:
+            _products(place, heads.which(reading, place.part, place.layer, place.head))
+        except NotServed as problem:
+            st.info(look.plain(str(problem)))
+
+
+def _products(place: Place, head: WhichHead) -> None:
+    st.markdown(look.plain(told.ONLY_TWO))
+    found = circuits.products(place)
+    left, right = look.sides(name="products")
+    with left:
+        st.subheader("W_QK: what is matched")
+        shown = _query_key(found, place)
+    with right:
+        st.subheader("W_OV: what is returned")
+        shown |= _output_value(found)
+    if shown:
+        st.markdown(look.plain(told.FACTORS_ALONE))
+    st.caption(look.plain(sentences.caption(head, told.read_from(found))))
+    _tables(shown)
+    show_code("products", *CODE)
+
+
+def _query_key(found: Products, place: Place) -> dict[str, Product]:
+    """W_QK with its singular values, those at one distance where queries and keys are rotated."""
+    plain = found.query_key
+    if isinstance(plain, str):
+        st.info(look.plain(plain))
+        return {}
+    if not found.rotated or found.tokens < 2:
+        _product(plain, told.scores_from(plain, found.rotated), "d_k")
+        return {"W_QK": plain}
+    st.markdown(look.plain(told.ROTATED))
+    st.markdown(look.plain(told.scores_from(plain, rotated=True)))
+    distance = _distance(min(found.tokens - 1, MOST_DISTANCE))
+    turned = circuits.at_distance(place, distance)
+    if isinstance(turned, str):
+        st.info(look.plain(turned))
+        _product(plain, "", "d_k")
+        return {"W_QK before rotation": plain}
+    _product(turned, told.scores_at(turned, distance), "d_k")
+    return {"W_QK before rotation": plain, f"W_QK at a distance of {distance}": turned}
+
+
+def _distance(most: int) -> int:
+    """How far the query is behind the key."""
+    st.session_state["products_distance"] = min(held("products_distance", 1), most)
+    return st.slider("Distance of the two tokens", 0, most, key="products_distance")
+
+
+def _output_value(found: Products) -> dict[str, Product]:
+    if isinstance(found.output_value, str):
+        st.info(look.plain(found.output_value))
+        return {}
+    _product(found.output_value, told.outputs_from(found.output_value), "d_v")
+    return {"W_OV": found.output_value}
+
+
+def _product(product: Product, comes: str, width: str) -> None:
+    """What comes of a product, how much it holds, and its singular values."""
+    from attnviz import circuits_frames as frames
+    from attnviz.charts import circuits as charts
+
+    if comes:
+        st.markdown(look.plain(comes))
+    st.markdown(look.plain(told.saving(product, width)))
+    table = frames.spectra({"": product.spectrum})
+    look.chart(
+        charts.spectrum(table, product.spectrum.rank_bound, min(product.sizes)),
+        f"Singular values, largest first: {told.saving(product, width)}",
+    )
+    st.caption(look.plain(told.made_of(product)))
+
+
+def _tables(shown: Mapping[str, Product]) -> None:
+    from attnviz import circuits_frames as frames
+
+    if not shown:
+        return
+    spectra = {name: product.spectrum for name, product in shown.items()}
+    look.numbers("Ranks and parameters as a table", frames.products(spectra), "products")
+    look.numbers("Singular values as a table", frames.spectra(spectra), "products_spectra")
