@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from functools import cache
 
 import cell_reference
@@ -13,12 +14,20 @@ import transformers as hf
 from calls_by_hand import plain_call
 from cell_recipes import RECIPES
 from cell_reference import Surroundings
+from test_distance import by_the_model
 from torch import Tensor
 
 from attnviz import attention
 from attnviz.attention_call import AttentionCall, UnreadableModel
 from attnviz.capture import capture
-from attnviz.circuits import Factor, QueryKey, output_value, query_key, symmetric_share
+from attnviz.circuits import (
+    Factor,
+    QueryKey,
+    at_distance,
+    output_value,
+    query_key,
+    symmetric_share,
+)
 from attnviz.tying import Tying, makers, tied
 from attnviz.wiring import Wiring, wiring
 
@@ -152,6 +161,57 @@ def test_by_hand():
     assert found.spectrum().values.tolist() == pytest.approx([50**0.5])  # √5 · √10
     # The symmetric part is [[3, 2.5], [2.5, −2]], of 50 in all.
     assert found.symmetric_share == pytest.approx((9 + 6.25 + 6.25 + 4) / 50)
+
+
+# --- W_QK of one distance
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gptj", "bundled"])
+@pytest.mark.parametrize("distance", [0, 1, 5, -3])
+def test_w_qk_of_one_distance(family: str, distance: int):
+    """Scores after rotation, of pairs so far apart and of no others."""
+    call, wires, _ = ends(family)[1]
+    for head in (0, call.heads - 1):
+        found = query_key(call, wires, head)
+        made, real = at_distance(call, found, head, distance), attention.scores(call, head)
+        assert not made.rotated
+        scores = made.scores()
+        assert_close(scores.diagonal(-distance), real.diagonal(-distance).double(), 1e-5)
+        others = (scores - real).abs() > 1e-2 * float(real.abs().max())
+        assert bool(others.any())
+        assert made.spectrum().rank_bound == call.d_k
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_neox", "gptj"])
+def test_w_qk_of_one_distance_by_the_models_own_rotation(family: str):
+    """Columns of W_Q at place 7 against those of W_K at place 3."""
+    model, (call, wires, real) = model_of(family), ends(family)[0]
+    (query,), (key,) = real.query, real.key
+    w_q, w_k = query.weight[0], key.weight[0]
+    later = torch.stack([by_the_model(model, column, 7) for column in w_q.T], 1).double()
+    earlier = torch.stack([by_the_model(model, column, 3) for column in w_k.T], 1).double()
+    made = at_distance(call, query_key(call, wires, 0), 0, 4)
+    assert_close(made.matrix, later.T @ earlier, 1e-5)
+
+
+def test_no_w_qk_of_one_distance():
+    call, wires, _ = ends("gpt2")[0]
+    found = query_key(call, wires, 0)
+    with pytest.raises(UnreadableModel, match="could not be told by the distance of two tokens"):
+        at_distance(call, found, 0, 1)
+    call, wires, _ = ends("llama")[0]
+    with pytest.raises(ValueError, match="Of 13 tokens, no two have a distance of 13"):
+        at_distance(call, query_key(call, wires, 0), 0, 13)
+
+
+def test_a_rotation_that_is_not_that_of_the_keys_is_refused():
+    """Queries that turn by other angles: no matrix of one distance gives their scores."""
+    call, wires, _ = ends("llama")[0]
+    assert call.query is not None
+    other = replace(call, query=call.query.flip(2))
+    found = query_key(call, wires, 0)
+    with pytest.raises(UnreadableModel, match="could not be told by the distance of two tokens"):
+        at_distance(other, found, 0, 1)
 
 
 # --- W_OV

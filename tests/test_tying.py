@@ -14,17 +14,19 @@ import pytest
 import tiny_models
 import torch
 import transformers as hf
+from calls_by_hand import plain_call
 from cell_recipes import RECIPES, Cut, Recipe
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from attnviz.attention_call import UnreadableModel
+from attnviz import attention, tying
+from attnviz.attention_call import AttentionCall, UnreadableModel
 from attnviz.capture import capture
 from attnviz.inputs import inputs_for
 from attnviz.models import load
 from attnviz.outcome import outcome
 from attnviz.surgery import Scaling, scaled
-from attnviz.tying import WAYS, Makers, Tying, makers, tied, why_not
+from attnviz.tying import WAYS, Makers, Tying, makers, moved_attention, tied, why_not
 
 ONE_MATRIX = [family for family in RECIPES if family not in ("deepseek_v3", "diffllama")]
 GROUPED = [f for f in ONE_MATRIX if any(r.kv_heads < r.heads for r in RECIPES[f])]
@@ -562,3 +564,41 @@ def test_one_matrix_in_two_roles():
     with pytest.raises(UnreadableModel, match="serves in several roles"):
         run("values shuffled")
     assert not torch.equal(run("Q := K"), plain(model, inputs))
+
+
+# --- how far attention moves
+
+
+def call_of(logits: Tensor, **more: object) -> AttentionCall:
+    """One head whose logits these are: q are their rows, k the unit vectors."""
+    key = torch.eye(logits.shape[1])[None, None]
+    return plain_call(query=logits[None, None].float(), key=key, value=key, scale=1.0, **more)
+
+
+def test_moved_attention_by_hand():
+    """From weights ¼, ¾ to ½, ½: a quarter moves. From ½, ½ to 1, 0: a half."""
+    before = call_of(torch.tensor([[1.0, 3.0], [1.0, 1.0]]).log())
+    after = call_of(torch.tensor([[1.0, 1.0], [1.0, 1e-30]]).log())
+    assert moved_attention(before, after, 0).tolist() == pytest.approx([0.25, 0.5])
+    assert moved_attention(before, before, 0).tolist() == [0, 0]
+
+
+def test_what_a_sink_takes_is_attention_too():
+    """Logits 0 and 0 without and with a sink of log 2: half of the row goes to the sink."""
+    before = call_of(torch.zeros(1, 2), sinks=torch.tensor([-1e4]))
+    after = replace(before, sinks=torch.tensor([2.0]).log())
+    assert moved_attention(before, after, 0).tolist() == pytest.approx([0.5])
+
+
+@pytest.mark.parametrize("family", ["llama", "t5", "gpt_oss"])
+def test_moved_attention_of_a_real_head(family: str, monkeypatch: pytest.MonkeyPatch):
+    model, inputs = model_of(family), inputs_of(family)
+    before = capture(model, inputs).calls[-1]
+    with tied(model, known(family), [Tying("Q := K")]):
+        after = capture(model, inputs).calls[-1]
+    p, q = (attention.weights(call, 1).double().numpy() for call in (before, after))
+    rest = abs((1 - p.sum(1)) - (1 - q.sum(1)))
+    expected = (abs(p - q).sum(1) + rest) / 2
+    assert moved_attention(before, after, 1).numpy() == pytest.approx(expected, abs=1e-6)
+    monkeypatch.setattr(tying, "BLOCK_WEIGHTS", 29)
+    assert moved_attention(before, after, 1).numpy() == pytest.approx(expected, abs=1e-6)
