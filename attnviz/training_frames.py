@@ -8,9 +8,9 @@
 | curves | a curve at a step | `by`, step, quantity, median, low, high, seeds |
 | lost | a curve and a step at which seeds diverged | `by`, step, seeds |
 | outcomes | a curve | `by`, and see there |
-| at_the_start | a divisor | divisor, query_gradient, jacobian_mean, jacobian_median, entropy |
+| at_the_start | a curve | `by`, query_gradient, jacobian_mean, jacobian_median, entropy |
 | by_width | a variant at a head width | task, variant, d_k, and see there |
-| attention | a query and an item of the probe | divisor, query, item, weight |
+| attention | a query and an item of the probe | `by`, query, item, weight |
 | references | a number to compare with | quantity, value, name |
 
 `by` names the column that tells curves apart: divisor, or variant.
@@ -29,7 +29,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from attnviz import lookup_task, projections, training
-from attnviz.lookup_task import Task
+from attnviz.lookup_task import CHANCE, ITEMS, Task
 from attnviz.projections import VARIANTS
 from attnviz.training import Recipe, Record
 
@@ -43,6 +43,8 @@ REPLICA = ["rate", "seed"]
 SCALE_CELL = ["d_k", "optimiser", "divisor"]
 PROJECTIONS_CELL = ["task", "variant", "d_k"]
 LEARNT = 0.9  # the accuracy that counts as learnt
+ONE_OF_EACH_PAIR = (1 + CHANCE) / 2
+NO_BIT = {"accuracy": 0.5, "loss": math.log(2)}
 
 
 def rows_of(recipe: Recipe, records: Iterable[Record]) -> pd.DataFrame:
@@ -98,22 +100,34 @@ def lost(rows: pd.DataFrame, by: str = "divisor") -> pd.DataFrame:
     return found.rename("seeds").reset_index()
 
 
-def references() -> pd.DataFrame:
-    """What guessing gives, and who does not know which content belongs to which symbol."""
-    rows = [
-        ("accuracy", lookup_task.CHANCE, "guessing"),
-        ("accuracy", lookup_task.BAG_CEILING, "the most frequent content, always"),
-        ("loss", -math.log(lookup_task.CHANCE), "guessing"),
-        ("entropy", 1.0, "even weights"),
-    ]
-    return pd.DataFrame(rows, columns=["quantity", "value", "name"])
+def references(task: Task = "same") -> pd.DataFrame:
+    """What guessing gives, and who lacks one part of what a task asks for.
+
+    The expectations are exact but for the bag's, which has three digits. Where partners are asked
+    for and Q = K, at most one of each pair is found and the other guessed (of a linear head, whose
+    scores are then symmetric); who does not know the query's bit is right half the time.
+    """
+    known = [("entropy", 1.0, "even weights"), ("target_weight", 1 / ITEMS, "even weights")]
+    if task == "copy a vector":
+        known += [("accuracy", 0.0, "always the mean"), ("loss", 1.0, "always the mean")]
+    else:
+        known += [
+            ("accuracy", CHANCE, "guessing"),
+            ("accuracy", lookup_task.BAG_CEILING, "the most frequent content, always"),
+            ("loss", -math.log(CHANCE), "guessing"),
+        ]
+    if task == "partner":
+        known.append(("accuracy", ONE_OF_EACH_PAIR, "one of each pair, the other guessed"))
+    if task == "readout by the query":
+        known += [(name, value, "without the query’s bit") for name, value in NO_BIT.items()]
+    return pd.DataFrame(known, columns=["quantity", "value", "name"])
 
 
-def attention(divisor: str, weights: Float[Tensor, "query item"]) -> pd.DataFrame:
+def attention(name: str, weights: Float[Tensor, "query item"], by: str = "divisor") -> pd.DataFrame:
     """What each query gives each item of the probe; query i has its answer in item i."""
     queries, items = np.indices(weights.shape).reshape(2, -1)
     columns = {"query": queries, "item": items, "weight": weights.numpy().ravel()}
-    return pd.DataFrame({"divisor": divisor, **columns})
+    return pd.DataFrame({by: name, **columns})
 
 
 def outcomes(rows: pd.DataFrame, by: str = "divisor") -> pd.DataFrame:
@@ -152,11 +166,15 @@ def _first_learnt(seed: pd.DataFrame) -> float:
     return float(learnt.min()) if len(learnt) else np.inf
 
 
-def at_the_start(rows: pd.DataFrame) -> pd.DataFrame:
-    """Before the first step, means over the seeds: gradient of W_Q, ‖J‖ of the rows, entropy."""
+def at_the_start(rows: pd.DataFrame, by: str = "divisor") -> pd.DataFrame:
+    """Before the first step, means over the seeds: gradient of W_Q, ‖J‖ of the rows, entropy.
+
+    The data file of projections has of these the entropy only.
+    """
     numbers = ["query_gradient", "jacobian_mean", "jacobian_median", "entropy"]
     first = rows[rows["step"] == 0]
-    return first.groupby("divisor", sort=False)[numbers].mean().reset_index()
+    known = [name for name in numbers if name in rows]
+    return first.groupby(by, sort=False)[known].mean().reset_index()
 
 
 def by_width(rows: pd.DataFrame) -> pd.DataFrame:

@@ -23,6 +23,39 @@ OTHER_POWER = ("#7A5CFA", [10, 3, 2, 3])  # of d_k, whichever a slider gives
 HEAD_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 HEAD_DASHES = ((1, 0), (8, 4), (2, 3), (10, 3, 2, 3), (14, 5))
 
+# Ways to project, told apart by colour, dash and sign, and named in a legend: the seven colours of
+# Okabe and Ito that are seen on white, and the one of other powers
+VARIANT_COLOURS = {
+    "Q K V": "#0072B2",
+    "Q = K": "#009E73",
+    "K = V": "#D55E00",
+    "Q = V": "#CC79A7",
+    "Q = K = V": "#666666",
+    "x as key": "#E69F00",
+    "+ linear fourth": "#56B4E9",
+    "+ query gate": "#7A5CFA",
+}
+VARIANT_DASHES = {
+    "Q K V": [1, 0],
+    "Q = K": [8, 5],
+    "K = V": [1, 0],
+    "Q = V": [2, 4],
+    "Q = K = V": [14, 5],
+    "x as key": [10, 3, 2, 3],
+    "+ linear fourth": [5, 3],
+    "+ query gate": [12, 3, 2, 3, 2, 3],
+}
+VARIANT_SIGNS = {
+    "Q K V": "circle",
+    "Q = K": "square",
+    "K = V": "diamond",
+    "Q = V": "triangle-up",
+    "Q = K = V": "cross",
+    "x as key": "triangle-down",
+    "+ linear fourth": "triangle-right",
+    "+ query gate": "triangle-left",
+}
+
 FONT_SIZE = 14
 TITLE_SIZE = 16
 TEXT_SIZE = 20  # of a text that is read on a projector
@@ -34,6 +67,7 @@ FLATTEST = 0.3  # the shorter side of a picture against the longer, whatever its
 OVERLAY_SIDE = 320  # px, the largest side of a picture under weights
 SMALL_HEIGHT = 150  # px, one panel of several, axes included
 CURVE_HEIGHT = 360  # px, axes included
+WIDTHS_HEIGHT = 440  # px, axes included
 HISTOGRAM_HEIGHT = 190  # px, axes included
 DRAWN_VARIANCES = (1e-10, 1e5)  # what the curve of variance against d_k spans at least
 KURTOSIS_HEIGHT = 240  # px, axes included
@@ -42,7 +76,7 @@ NUMBER_WIDTH = 118  # px right of bars, for a mean and its error
 GRADIENT_ROW, GRADIENT_NAME = 96, 28  # px, a divisor's histogram, and of it what names it
 MAPS_HEIGHT = 340  # px, all maps, in one row where a map has
 MAP_WIDTH = 170  # px; else in two
-PROBE_SIDE = 150  # px, the weights of a toy's probe
+PROBE_SIDE = 130  # px, the weights of a toy's probe
 LABELLED_TOKENS = 40  # above this, only every k-th token is written at an axis
 LABEL_ROOM = 11  # px along an axis that a token label needs
 

@@ -1,10 +1,10 @@
-"""Curves of a toy in training: a number over the steps, for each divisor."""
+"""Curves of a toy in training: a number over the steps, for each divisor or way to project."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 import pandas as pd
@@ -14,8 +14,11 @@ from attnviz.charts.in_turn import in_turn
 from attnviz.charts.layers import Spec, expr, layer, number, only, word
 
 BAND = 0.18  # opacity, of what lies between the least and the largest seed
+LABEL_LIMIT = 200  # px of a name in a legend
 CROSS = "M-1,-1L1,1M-1,1L1,-1"  # where seeds diverged
-NARROW = 330  # px of a plot; there the legend takes two rows
+NARROW, WIDE = 330, 640  # px of a plot; a legend has the fewer columns the narrower it is
+
+By = Literal["divisor", "variant"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ QUANTITIES = {
         values=(1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0),
     ),
     "entropy": Axis("entropy, relative to even weights", LINEAR),
+    "target_weight": Axis("weight on the item that holds the answer", LINEAR),
     "jacobian_median": Axis("‖J‖ of the median row", {"domain": [0, 0.5], "nice": False}),
     "jacobian_mean": Axis("mean ‖J‖ of the rows", {"domain": [0, 0.5], "nice": False}),
     "query_gradient": Axis(
@@ -44,6 +48,23 @@ QUANTITIES = {
         {"type": "log", "domain": [1e-5, 100], "nice": False},
         values=(1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0),
     ),
+}
+# Where contents are vectors
+OF_VECTORS = QUANTITIES | {
+    "accuracy": Axis("R²", {"domain": [-0.2, 1], "nice": False}),
+    "loss": Axis(
+        "squared error",
+        {"type": "log", "domain": [1e-5, 10], "nice": False},
+        values=(1e-5, 1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0),
+    ),
+}
+COLOURS: Mapping[By, Mapping[str, str]] = {
+    "divisor": theme.DIVISOR_COLOURS,
+    "variant": theme.VARIANT_COLOURS,
+}
+DASHES: Mapping[By, Mapping[str, list[int]]] = {
+    "divisor": theme.DIVISOR_DASHES,
+    "variant": theme.VARIANT_DASHES,
 }
 
 
@@ -54,25 +75,56 @@ def curves(
     steps: int,
     lost: pd.DataFrame,
     references: pd.DataFrame,
+    by: By = "divisor",
+    axes: Mapping[str, Axis] = QUANTITIES,
 ) -> alt.LayerChart | alt.FacetChart:
     """Median over the seeds (line) between the least and the largest (band), to step `steps`.
 
-    `curves`, `lost` and `references` are those of `training_frames`. A cross below marks a step
-    at which seeds diverged; what leaves a log axis is cut off.
+    `curves`, `lost` and `references` are those of `training_frames`, `by` the column that tells
+    curves apart, `axes` one of `QUANTITIES` and `OF_VECTORS`. A cross below marks a step at which
+    seeds diverged; what leaves an axis is cut off.
     """
     shown = curves[curves["quantity"] == quantity]
     several = bool((shown["seeds"] > 1).any())
+    names = _names(by, shown)
+    x = _step(steps)
+    colour = {"color": told_apart(by, COLOURS[by], names)}
+    dash = {"strokeDash": told_apart(by, DASHES[by], names)}
     return alt.LayerChart(
         data=shown,
         layer=[
-            *_compared(references[references["quantity"] == quantity]),
-            *([_band(quantity, steps)] if several else []),
-            _line(quantity, steps),
-            _points(quantity, steps),
-            *([_lost(lost, steps)] if len(lost) else []),
+            *compared(references[references["quantity"] == quantity]),
+            *([_band(colour, x, quantity, axes)] if several else []),
+            _line(colour | dash, x, axes[quantity]),
+            _points(by, colour, x, axes[quantity]),
+            *([_lost(by, colour, x, lost)] if len(lost) else []),
         ],
         height=theme.CURVE_HEIGHT,
     )
+
+
+def _names(by: By, shown: pd.DataFrame) -> list[str]:
+    """What the legend names: the four divisors always, of the many ways to project those shown."""
+    if by == "divisor":
+        return [*theme.DIVISOR_COLOURS]
+    return list(shown[by].unique())
+
+
+def told_apart(by: By, looks: Mapping[str, Any], names: Sequence[str]) -> Spec:
+    """What tells curves apart, named in a legend: curves that learn all end in one place."""
+    scale = {"domain": list(names), "range": [looks[name] for name in names]}
+    said = "'÷ ' + datum.label" if by == "divisor" else "datum.label"
+    words = {"labelFontSize": theme.FONT_SIZE, "labelExpr": said, "title": None}
+    words |= {"labelLimit": LABEL_LIMIT}
+    legend = {"orient": "top", "symbolType": "stroke", "symbolSize": 500, "symbolOpacity": 1}
+    legend |= {"columnPadding": 12, "columns": _columns(by)}
+    return word(by) | {"scale": scale, "legend": legend | words}
+
+
+def _columns(by: By) -> Spec:
+    """Names of ways to project are longer."""
+    wide = f"width < {WIDE} ? 3 : 4" if by == "variant" else "4"
+    return expr(f"width < {NARROW} ? 2 : {wide}")
 
 
 def _step(steps: int) -> Spec:
@@ -80,78 +132,62 @@ def _step(steps: int) -> Spec:
     return number("step", title="step", scale=scale, axis={"grid": False, "tickCount": 6})
 
 
-def _value(field: str, quantity: str) -> Spec:
-    axis = QUANTITIES[quantity]
+def value(field: str, axis: Axis) -> Spec:
+    """The axis of a quantity."""
     looks = {"format": axis.format, "tickCount": 6}
     if axis.values:
         looks |= {"values": axis.values, "tickCount": len(axis.values)}
     return number(field, title=axis.title, scale=axis.scale, axis=looks)
 
 
-def _colour() -> Spec:
-    return _look(theme.DIVISOR_COLOURS)
-
-
-def _look(looks: Mapping[str, Any]) -> Spec:
-    """What tells divisors apart, named in a legend: curves that learn all end in one place."""
-    scale = {"domain": [*looks], "range": [*looks.values()]}
-    words = {"labelFontSize": theme.FONT_SIZE, "labelExpr": "'÷ ' + datum.label", "title": None}
-    legend = {"orient": "top", "symbolType": "stroke", "symbolSize": 500, "symbolOpacity": 1}
-    legend |= {"columnPadding": 12, "columns": expr(f"width < {NARROW} ? 2 : 4")}
-    return word("divisor") | {"scale": scale, "legend": legend | words}
-
-
-def _line(quantity: str, steps: int) -> alt.Chart:
-    encoding = {"x": _step(steps), "y": _value("median", quantity)}
-    encoding |= {"color": _colour(), "strokeDash": _look(theme.DIVISOR_DASHES)}
+def _line(looks: Spec, x: Spec, axis: Axis) -> alt.Chart:
+    encoding = {"x": x, "y": value("median", axis), **looks}
     return layer("line", encoding, strokeWidth=theme.LINE_WIDTH, clip=True)
 
 
-def _points(quantity: str, steps: int) -> alt.Chart:
+def _points(by: By, colour: Spec, x: Spec, axis: Axis) -> alt.Chart:
     """Where it was measured, to point at."""
     tooltip = [
-        word("divisor"),
+        word(by),
         number("step"),
-        number("median", format=".3~g", title=f"{QUANTITIES[quantity].title}, median"),
+        number("median", format=".3~g", title=f"{axis.title}, median"),
         number("low", format=".3~g", title="least"),
         number("high", format=".3~g", title="largest"),
         number("seeds"),
     ]
-    encoding = {"x": _step(steps), "y": _value("median", quantity), "color": _colour()}
-    encoding["tooltip"] = tooltip  # type: ignore[assignment] # a channel of several
+    encoding: Spec = {"x": x, "y": value("median", axis), "tooltip": tooltip, **colour}
     return layer("point", encoding, filled=True, size=30, opacity=1, clip=True)
 
 
-def _band(quantity: str, steps: int) -> alt.Chart:
-    encoding = {"x": _step(steps), "y": _value("low", quantity), "y2": {"field": "high"}}
-    encoding["color"] = _colour()
+def _band(colour: Spec, x: Spec, quantity: str, axes: Mapping[str, Axis]) -> alt.Chart:
+    encoding = {"x": x, "y": value("low", axes[quantity]), "y2": {"field": "high"}, **colour}
     return layer("area", encoding, [only("datum.seeds > 1")], opacity=BAND, clip=True)
 
 
-def _compared(references: pd.DataFrame) -> list[alt.Chart]:
+def compared(references: pd.DataFrame) -> list[alt.Chart]:
     """Level lines with their names, which stand at the right, above them."""
-    value = {"y": number("value")}
-    named = value | {"text": word("name"), "x": {"value": expr("width - 4")}}
+    level = {"y": number("value")}
+    named = level | {"text": word("name"), "x": {"value": expr("width - 4")}}
     looks = {"align": "right", "dy": -7, "fontSize": theme.SMALL_FONT, "color": theme.WORDS}
     return [
-        layer("rule", value, (), references, color=theme.WORDS, opacity=theme.PALE),
+        layer("rule", level, (), references, color=theme.WORDS, opacity=theme.PALE),
         layer("text", named, (), references, opacity=0.8, **looks),
     ]
 
 
-def _lost(lost: pd.DataFrame, steps: int) -> alt.Chart:
-    encoding = {
-        "x": _step(steps),
+def _lost(by: By, colour: Spec, x: Spec, lost: pd.DataFrame) -> alt.Chart:
+    encoding: Spec = {
+        "x": x,
         "y": {"value": expr("height - 10")},
-        "color": _colour(),
-        "tooltip": [word("divisor"), number("step"), number("seeds", title="seeds that diverged")],
+        "tooltip": [word(by), number("step"), number("seeds", title="seeds that diverged")],
+        **colour,
     }
     looks = {"shape": CROSS, "size": 40, "filled": False, "strokeWidth": 2, "opacity": 1}
     return layer("point", encoding, (), lost, **looks)
 
 
 @in_turn
-def probe(weights: pd.DataFrame) -> alt.Chart:
+def probe(weights: pd.DataFrame, name: str = "") -> alt.Chart:
     """What each query gives each item; a toy that has learnt looks down the diagonal."""
     places = {"axis": {"labels": False, "ticks": False}, "type": "ordinal"}
     encoding = {
@@ -160,5 +196,7 @@ def probe(weights: pd.DataFrame) -> alt.Chart:
         "color": number("weight", scale={"scheme": "viridis", "domain": [0, 1]}, legend=None),
         "tooltip": [number("query"), number("item"), number("weight", format=".3f")],
     }
-    looks = {"width": theme.PROBE_SIDE, "height": theme.PROBE_SIDE}
+    looks: Spec = {"width": theme.PROBE_SIDE, "height": theme.PROBE_SIDE, "autosize": "pad"}
+    if name:
+        looks["title"] = {"text": name, "fontSize": theme.FONT_SIZE, "anchor": "middle"}
     return layer("rect", encoding, (), weights).properties(**looks)

@@ -29,6 +29,7 @@ LIVE_LOOKS = tuple(range(0, LIVE_STEPS, 10))
 LIVE_HELD_OUT = 256
 GIVE_WAY = 0.002  # seconds after each record in which other threads come first
 
+By = Literal["divisor", "variant"]
 State = Literal["waiting", "running", "done", "stopped", "failed"]
 
 
@@ -37,7 +38,8 @@ class Curves:
     """What a chart of training shows, under one d_k, optimiser and rate.
 
     Frames of `training_frames`: `curves`, `lost` and `references` to draw, `outcomes` to tell,
-    and `start`, what is measured before the first step. `recipe` is that of any of its runs.
+    and `start`, what is measured before the first step. `by` is the column that tells curves
+    apart; `recipe` is that of any of the runs.
     """
 
     recipe: Recipe
@@ -47,6 +49,7 @@ class Curves:
     references: pd.DataFrame
     outcomes: pd.DataFrame
     start: pd.DataFrame
+    by: By = "divisor"
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Choice:
     rate: float
 
 
-def curves_of(rows: pd.DataFrame, recipe: Recipe, rate: float) -> Curves:
+def curves_of(rows: pd.DataFrame, recipe: Recipe, rate: float, by: By = "divisor") -> Curves:
     """The frames of some rows of one rate."""
     from attnviz import training_frames
 
@@ -66,11 +69,12 @@ def curves_of(rows: pd.DataFrame, recipe: Recipe, rate: float) -> Curves:
     return Curves(
         recipe,
         rate,
-        training_frames.curves(rows, drawn),
-        training_frames.lost(rows),
-        training_frames.references(),
-        training_frames.outcomes(rows),
-        training_frames.at_the_start(rows),
+        training_frames.curves(rows, drawn, by),
+        training_frames.lost(rows, by),
+        training_frames.references(recipe.task),
+        training_frames.outcomes(rows, by),
+        training_frames.at_the_start(rows, by),
+        by,
     )
 
 
@@ -117,6 +121,7 @@ class Run:
     """Toys that train side by side, by the names of their curves, for one session."""
 
     recipes: Mapping[str, Recipe]
+    by: By = "divisor"
     records: dict[str, list[Record]] = field(default_factory=dict)
     state: State = "waiting"
     looked: float = field(default_factory=time.monotonic)
@@ -231,8 +236,8 @@ def seen(run: Run) -> Curves | None:
     for name, recipe in run.recipes.items():
         if records := tuple(run.records[name]):
             rows = training_frames.rows_of(recipe, records)
-            parts.append(rows.assign(divisor=name))
+            parts.append(rows.assign(**{run.by: name}))
     if not parts:
         return None
     recipe = next(iter(run.recipes.values()))
-    return curves_of(pd.concat(parts, ignore_index=True), recipe, recipe.rates[0])
+    return curves_of(pd.concat(parts, ignore_index=True), recipe, recipe.rates[0], run.by)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attnviz.charts import theme
+from attnviz.projections import VARIANTS
 
 BACKGROUNDS = {"light": "#FFFFFF", "dark": "#0F1319"}
 # Machado, Oliveira and Fernandes 2009, severity 1, on linear RGB.
@@ -48,6 +49,17 @@ def test_no_two_divisors_share_colour_and_dash():
         for name in theme.DIVISOR_COLOURS
     ]
     assert len(set(looks)) == 4
+
+
+def test_every_way_to_project_has_a_colour_a_dash_and_a_sign_of_its_own():
+    looks = (theme.VARIANT_COLOURS, theme.VARIANT_DASHES, theme.VARIANT_SIGNS)
+    for look in looks:
+        assert list(look) == list(VARIANTS)
+    assert len(set(theme.VARIANT_COLOURS.values())) == len(VARIANTS)
+    assert len(set(theme.VARIANT_SIGNS.values())) == len(VARIANTS)
+    # The two that the claim compares are told apart by colour and sign; both are solid.
+    dashes = [tuple(dash) for dash in theme.VARIANT_DASHES.values()]
+    assert len(set(dashes)) == len(VARIANTS) - 1
 
 
 def test_every_power_has_a_look_and_others_than_the_four_have_their_own():

@@ -96,11 +96,61 @@ def test_legend_names_the_divisors():
         assert all(f"÷ {divisor} " in f"{words} " for divisor in theme.DIVISOR_COLOURS)
 
 
-@pytest.mark.parametrize("quantity", training.QUANTITIES)
+def of_variants(seeds: int = 3) -> pd.DataFrame:
+    """The same numbers, of two ways to project."""
+    found = rows(seeds).rename(columns={"divisor": "variant"})
+    return found.replace({"variant": {"1": "K = V", "√d_k": "+ query gate"}})
+
+
+def test_variants_have_their_looks_and_the_legend_names_those_shown():
+    frame = training_frames.curves(of_variants(), ["accuracy"], "variant")
+    lost = training_frames.lost(of_variants(), "variant")
+    spec = training.curves(
+        frame, "accuracy", STEPS, lost, training_frames.references("partner"), "variant"
+    ).to_dict()
+    line = spec["layer"][3]["encoding"]
+    names = ["K = V", "+ query gate"]
+    assert line["color"]["scale"]["domain"] == line["strokeDash"]["scale"]["domain"] == names
+    assert line["color"]["scale"]["range"] == [theme.VARIANT_COLOURS[name] for name in names]
+    assert line["strokeDash"]["scale"]["range"] == [theme.VARIANT_DASHES[name] for name in names]
+    words = Rendered(spec).words()
+    assert "K = V" in words
+    assert "+ query gate" in words
+    assert "Q = K" not in words
+    assert "one of each pair, the other guessed" in words
+
+
+def test_answers_that_are_vectors_have_axes_of_their_own():
+    frame = training_frames.curves(of_variants(), ["accuracy"], "variant")
+    frame.loc[0, "median"] = -0.1
+    lost = training_frames.lost(of_variants(), "variant")
+    known = training_frames.references("copy a vector")
+    spec = training.curves(
+        frame, "accuracy", STEPS, lost, known, "variant", training.OF_VECTORS
+    ).to_dict()
+    words = Rendered(spec).words()
+    assert "R²" in words
+    assert "always the mean" in words
+    assert "right answers" not in words
+    assert len(Rendered(spec).points(len(spec["layer"]) - 1)) == len(frame)
+
+
+def test_weight_on_the_right_item_is_drawn():
+    found = training_frames.projection_cells()
+    chosen = found[(found["task"] == "same") & (found["d_k"] == 6)]
+    frame = training_frames.curves(chosen, ["target_weight"], "variant")
+    lost = training_frames.lost(chosen, "variant")
+    known = training_frames.references("same")
+    spec = training.curves(frame, "target_weight", 800, lost, known, "variant").to_dict()
+    drawn_points = Rendered(spec).points(len(spec["layer"]) - 1)
+    assert len(drawn_points) == len(theme.VARIANT_COLOURS) * 7
+
+
+@pytest.mark.parametrize("quantity", set(training.QUANTITIES) - {"target_weight"})
 def test_every_quantity_of_the_data_file_is_drawn(quantity):
     found = training_frames.scale_cells()
     chosen = training_frames.cell(found, 64, "SGD", 1.0)
-    frame = training_frames.curves(chosen, list(training.QUANTITIES))
+    frame = training_frames.curves(chosen, [quantity])
     lost = training_frames.lost(chosen)
     spec = training.curves(frame, quantity, 1000, lost, training_frames.references()).to_dict()
     assert Rendered(spec).points(len(spec["layer"]) - 2)
@@ -113,3 +163,10 @@ def test_probe_draws_every_weight():
     assert [row["weight"] for row in found] == weights.flatten().tolist()
     assert [(row["query"], row["item"]) for row in found[:4]] == [(0, 0), (0, 1), (0, 2), (1, 0)]
     assert spec["width"] == spec["height"] == theme.PROBE_SIDE
+    assert "title" not in spec
+
+
+def test_probe_bears_the_name_of_whom_it_shows():
+    frame = training_frames.attention("K = V", torch.eye(3), "variant")
+    assert set(frame["variant"]) == {"K = V"}
+    assert "K = V" in Rendered(training.probe(frame, "K = V").to_dict(), 130).words()

@@ -1,0 +1,225 @@
+"""Ways to project in training on the page: runs before one's eyes, and the chart that answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from attnviz.charts import theme
+from attnviz.charts import training as charts
+from attnviz.charts import widths as width_charts
+from attnviz.ui import experiment_sentences as told
+from attnviz.ui import look, watching
+from attnviz.ui.experiment import (
+    RATES,
+    TASKS,
+    WIDTHS,
+    Setting,
+    answers,
+    live_recipes,
+    probes,
+    recorded,
+)
+from attnviz.ui.fields import keep
+from attnviz.ui.source import show_code
+from attnviz.ui.training import Curves, Run, seen
+from attnviz.ui.training_figures import one_of
+from attnviz.ui.training_sentences import rate
+
+if TYPE_CHECKING:
+    from attnviz.lookup_task import Task
+
+NAME = "experiment"
+SHOWN: dict[Task, tuple[str, ...]] = {
+    "same": ("Q K V", "K = V"),
+    "partner": ("Q K V", "K = V", "Q = K"),
+    "copy a vector": ("Q K V", "K = V"),
+    "readout by the query": ("Q K V", "+ linear fourth", "+ query gate"),
+}
+RECORDED_RATES: dict[Task, float] = {
+    "same": 0.003,
+    "partner": 0.003,
+    "copy a vector": 0.01,
+    "readout by the query": 0.003,
+}
+FIRST_WIDTHS: dict[Task, int] = {
+    "same": 4,
+    "partner": 16,
+    "copy a vector": 16,
+    "readout by the query": 16,
+}
+SECOND = {
+    "loss": "loss",
+    "target_weight": "weight on the right item",
+    "entropy": "entropy of the weights",
+}
+CODE = ("attnviz.projections.attended", "attnviz.training.train", "attnviz.lookup_task.Source")
+
+
+def experiment() -> None:
+    """The section: ways to project, trained before one's eyes."""
+    st.markdown(look.plain(told.TOY))
+    with look.panel("synthetic", NAME):
+        task = _task()
+        variants = _variants(task)
+        if variants:
+            setting = _how(task, variants)
+            watching.watch(NAME, _so_far)
+            _recorded(setting)
+        show_code(NAME, *CODE)
+
+
+def widths() -> None:
+    """The section: what each way to project comes to, by width and by cost."""
+    with look.panel("synthetic", "widths"):
+        task = _task()
+        variants = _variants(task)
+        if variants:
+            _answer(task, variants)
+
+
+def _task() -> Task:
+    """What is asked of the toy; both sections have the same."""
+    keep("experiment_task", TASKS[0])
+    place = st.container()
+    task = one_of(place, "Task", TASKS, "experiment_task", told.NAMED.__getitem__)
+    st.markdown(look.plain(told.TASKS[task]))
+    return task
+
+
+def _variants(task: Task) -> tuple[str, ...]:
+    """The ways to project that are overlaid, in their usual order; none while none is chosen."""
+    key = f"experiment_variants_{task}"
+    keep(key, list(SHOWN[task]))
+    chosen = st.pills("Projections", list(theme.VARIANT_COLOURS), selection_mode="multi", key=key)
+    named = [name for name in theme.VARIANT_COLOURS if name in chosen]
+    if not named:
+        st.info(told.NONE_CHOSEN)
+    else:
+        st.caption(look.plain(" · ".join(f"{name}: {told.VARIANTS[name]}" for name in named)))
+    return tuple(named)
+
+
+# --- before one's eyes
+
+
+def _how(task: Task, variants: tuple[str, ...]) -> Setting:
+    """Width, rate and seed, and the button that starts it."""
+    row = st.container(horizontal=True, vertical_alignment="bottom")
+    width_key, rate_key = f"experiment_width_{task}", f"experiment_rate_{task}"
+    keep(width_key, FIRST_WIDTHS[task])
+    keep(rate_key, RECORDED_RATES[task])
+    keep("experiment_seed", 0)
+    width = one_of(row, "Head width", WIDTHS[task], width_key)
+    at = one_of(row, "Learning rate", RATES, rate_key, rate)
+    seed = row.number_input("Seed", 0, 9999, key="experiment_seed", width=120)
+    setting = Setting(task, variants, width, at)
+    row.button(
+        "Train",
+        type="primary",
+        on_click=_start,
+        args=(setting, seed),
+        disabled=watching.is_going(NAME),
+        key="experiment_start",
+    )
+    keep("experiment_second", "loss")
+    place = st.container()
+    one_of(place, "Beside the answers", list(SECOND), "experiment_second", SECOND.__getitem__)
+    return setting
+
+
+def _start(setting: Setting, seed: int) -> None:
+    watching.start(NAME, Run(live_recipes(setting, seed), "variant"))
+
+
+def _so_far(run: Run) -> None:
+    """Curves as far as they are, and where the toys look."""
+    shown = seen(run)
+    if shown is None:
+        return
+    _pair(shown, "live")
+    st.caption(look.plain(told.caption(shown)))
+    _probes(run)
+    if not run.is_going:
+        st.markdown(_list(told.by_variant(shown)))
+        look.numbers("The curves as a table", shown.curves, "experiment_live")
+
+
+def _probes(run: Run) -> None:
+    found = probes(run)
+    if not found:
+        return
+    row = st.container(horizontal=True)
+    for probe in found:
+        with row.container(width="content"):
+            picture = charts.probe(probe.weights, probe.variant)
+            look.chart(picture, f"Weights of {probe.variant} on 16 items", square=True)
+    st.caption(look.plain(told.probes_caption(found)))
+
+
+def _recorded(setting: Setting) -> None:
+    """Curves of five seeds under the same setting."""
+    fold = look.fold(told.RECORDED, "experiment_recorded")
+    if not fold:
+        return
+    with fold:
+        shown = recorded(setting)
+        if shown is None:
+            at = RECORDED_RATES[setting.task]
+            st.info(look.plain(told.not_recorded(setting.task, at, setting.rate)))
+            return
+        _pair(shown, "recorded")
+        st.caption(look.plain(told.caption(shown)))
+        st.markdown(_list(told.by_variant(shown)))
+        look.numbers("Steps to 90 %", shown.outcomes, "experiment_outcomes")
+        look.numbers("The curves as a table", shown.curves, "experiment_recorded")
+
+
+def _pair(shown: Curves, name: str) -> None:
+    """Right answers at the left, another number at the right."""
+    second = st.session_state.get("experiment_second", "loss")
+    axes = _axes(shown.recipe.task)
+    places = look.sides(name=f"experiment_{name}")
+    for place, quantity in zip(places, ("accuracy", second), strict=True):
+        drawn = charts.curves(
+            shown.curves,
+            quantity,
+            shown.recipe.steps,
+            shown.lost,
+            shown.references,
+            shown.by,
+            axes,
+        )
+        said = f"{axes[quantity].title} against training steps. "
+        with place:
+            look.chart(drawn, said + " ".join(told.by_variant(shown)))
+
+
+def _axes(task: Task) -> dict[str, charts.Axis]:
+    return charts.OF_VECTORS if task == "copy a vector" else charts.QUANTITIES
+
+
+def _list(lines: list[str]) -> str:
+    return "\n".join(f"- {look.plain(line)}" for line in lines)
+
+
+# --- the chart that answers
+
+
+def _answer(task: Task, variants: tuple[str, ...]) -> None:
+    keep("experiment_cost", "d_k")
+    costs = list(told.COSTS)
+    cost = one_of(st.container(), "Compared at", costs, "experiment_cost", told.COSTS.__getitem__)
+    found = answers(task)
+    cells = found.of(variants)
+    said = told.verdict(found, cost, variants)
+    axis = _axes(task)["accuracy"]
+    st.markdown(look.plain(told.COMPARED[cost]))
+    look.chart(
+        width_charts.widths(cells, cost, axis, found.references),
+        f"{axis.title} against {width_charts.COSTS[cost]}. {' '.join(said)}",
+    )
+    st.caption(look.plain(told.widths_caption(found)))
+    st.markdown(_list(said))
+    look.numbers("The numbers as a table", cells, "widths")
