@@ -244,7 +244,7 @@ def _fair(cells: _Cells, cost: Cost) -> str:
     )
 
 
-def _no_cheaper(cells: _Cells, cost: Cost, least: float) -> Row:
+def _no_cheaper(cells: _Cells, cost: Cost, least: int) -> Row:
     rows = [cells.rows["K = V", width] for width in cells.widths]
     return next((row for row in rows if row[cost] * EVEN_COST >= least), rows[-1])
 

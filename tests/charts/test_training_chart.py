@@ -146,7 +146,7 @@ def test_weight_on_the_right_item_is_drawn():
     assert len(drawn_points) == len(theme.VARIANT_COLOURS) * 7
 
 
-@pytest.mark.parametrize("quantity", set(training.QUANTITIES) - {"target_weight"})
+@pytest.mark.parametrize("quantity", sorted({*training.QUANTITIES} - {"target_weight"}))
 def test_every_quantity_of_the_data_file_is_drawn(quantity):
     found = training_frames.scale_cells()
     chosen = training_frames.cell(found, 64, "SGD", 1.0)
