@@ -2,7 +2,7 @@
 
 | frame | one row | columns |
 |---|---|---|
-| table | an item | key symbol, key, content, content's vector |
+| table | an item | symbol, key, content, its vector |
 | matched | an item | item, symbol, vector, product, score, logit, weight, asked |
 | returned | a number of an item's vector | item, symbol, weight, vector, dimension, value, asked |
 | output | a number of the output | dimension, holds, value, kept |
@@ -36,7 +36,7 @@ def table() -> pd.DataFrame:
     keys, contents = (map(vector, roles.vectors(part).tolist()) for part in ("key", "content"))
     symbols, words = ([getattr(item, name) for item in TABLE] for name in ("symbol", "content"))
     rows = zip(symbols, keys, words, contents, strict=True)
-    return pd.DataFrame(rows, columns=["key symbol", "key", "content", "content's vector"])
+    return pd.DataFrame(rows, columns=["symbol", "key", "content", "its vector"])
 
 
 def matched(lookup: Lookup, asked: int) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from attnviz.charts.layers import Spec, calculated, expr, layer, number, only, w
 TITLES = {"loss": "loss (nats per token)", "score": "score of the best head"}
 SHADED = 0.15  # opacity of the stretch of the phase change
 LINE = 16  # px of a line of small words
-SIDE = 130  # px that words beside a line take
+NARROW = 250  # px of a plot; there a broken line has no words
 NAMED_AT = {"loss": f"{LINE // 2}", "score": f"height - {LINE}"}  # px down, where no curve runs
 # One colour and dash each; copying is told by a score and by a loss, which look alike.
 PLACES = {"induction": 0, "on repeats": 0, "previous token": 1, "on stories": 2}
@@ -40,7 +40,7 @@ def birth(
         data=shown,
         layer=[
             *_change(change, quantity, steps),
-            *([_stage(later, steps), _stage_words(later)] if len(later) else []),
+            *([_stage(later, steps), _stage_words(later, quantity)] if len(later) else []),
             _line(shown, quantity, steps),
             _points(shown, quantity, steps),
         ],
@@ -78,10 +78,10 @@ def _line(shown: pd.DataFrame, quantity: str, steps: int) -> alt.Chart:
 
 
 def _points(shown: pd.DataFrame, quantity: str, steps: int) -> alt.Chart:
-    """Where it was measured, to point at."""
+    """Where it was measured, to point at; seen, they would fill the gaps of a broken line."""
     encoding: Spec = {"x": _step("step", steps), "y": _value(quantity), "color": _colour(shown)}
     encoding["tooltip"] = [word("name"), number("step"), number("value", format=".3~g")]
-    return layer("point", encoding, filled=True, size=14, opacity=1, clip=True)
+    return layer("point", encoding, filled=True, size=60, opacity=0, clip=True)
 
 
 def _change(change: tuple[int, int], quantity: str, steps: int) -> list[alt.Chart]:
@@ -89,11 +89,10 @@ def _change(change: tuple[int, int], quantity: str, steps: int) -> list[alt.Char
     ends = pd.DataFrame({"begin": [change[0]], "end": [change[1]], "name": ["phase change"]})
     shade = {"x": _step("begin", steps), "x2": {"field": "end"}}
     named = {"x": number("end"), "text": word("name")}
-    looks: Spec = {"align": "left", "dx": 6, "y": expr(NAMED_AT[quantity])}
     across: Spec = {"y": 0, "y2": expr("height"), "tooltip": None}
     return [
         layer("rect", shade, (), ends, color=theme.REAL, opacity=SHADED, **across),
-        layer("text", named, (), ends, tooltip=None, fontSize=theme.SMALL_FONT, **looks),
+        layer("text", named, (), ends, **_beside(quantity)),
     ]
 
 
@@ -103,8 +102,13 @@ def _stage(stages: pd.DataFrame, steps: int) -> alt.Chart:
     return layer("rule", {"x": _step("step", steps)}, (), stages, **looks, **across)
 
 
-def _stage_words(stages: pd.DataFrame) -> alt.Chart:
+def _stage_words(stages: pd.DataFrame, quantity: str) -> alt.Chart:
     said = calculated(said="'contexts of ' + datum.context")
     encoding = {"x": number("step"), "text": word("said")}
-    looks = {"align": "left", "dx": 6, "y": 3 * LINE // 2, "fontSize": theme.SMALL_FONT}
-    return layer("text", encoding, [*said, only(f"width >= {2 * SIDE}")], stages, **looks)
+    return layer("text", encoding, [*said, only(f"width >= {NARROW}")], stages, **_beside(quantity))
+
+
+def _beside(quantity: str) -> Spec:
+    """How words stand beside a mark that goes from top to bottom."""
+    looks: Spec = {"align": "left", "dx": 6, "y": expr(NAMED_AT[quantity]), "tooltip": None}
+    return looks | {"fontSize": theme.SMALL_FONT}

@@ -26,9 +26,9 @@ DEFINED = (
     "largest it ever has, to the first at which it has nine tenths."
 )
 LEARNED = (
-    "Roles are learned, nobody assigned them. The recipe names no head and no role: there are "
-    "three random matrices in each head, and a loss. That some head matches by what stood before "
-    "and returns what stands here came of training alone."
+    "Roles are learned, nobody assigned them. The recipe names no head and no role: all matrices "
+    "of all heads begin at random, and there is a loss. That some head matches by what stood "
+    "before and returns what stands here came of training alone."
 )
 HONEST = (
     "What this does not show: that three matrices were needed for it. And such heads came so "

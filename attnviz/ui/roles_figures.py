@@ -124,7 +124,7 @@ def _match(shown: Shown) -> None:
     frame = roles_frames.matched(found, shown.asked)
     said = told.match(frame, found.d_k)
     st.markdown(f"**{look.plain(told.matching(shown.variant, query))}**")
-    look.chart(charts.matched(frame, found.d_k), said)
+    look.chart(charts.matched(frame, found.d_k), f"Score, logit and weight of each item. {said}")
     st.markdown(look.plain(said))
 
 
@@ -135,7 +135,8 @@ def _return(shown: Shown) -> None:
     output = roles_frames.output(found, shown.variant, shown.asked)
     said = told.output(output)
     st.markdown(f"**{look.plain(told.returning(shown.variant))}**")
-    look.chart(charts.returned(roles_frames.returned(found, shown.asked), output), said)
+    brought = roles_frames.returned(found, shown.asked)
+    look.chart(charts.returned(brought, output), f"What each item brings, and the sum. {said}")
     st.markdown(look.plain(said))
 
 
@@ -145,7 +146,7 @@ def _read(shown: Shown) -> None:
     frame = roles_frames.read(shown.lookup, shown.asked)
     said = told.answer(frame, shown.symbol)
     st.markdown(f"**{look.plain(told.READING)}**")
-    look.chart(charts.read(frame), said)
+    look.chart(charts.read(frame), f"The output's product with each content. {said}")
     st.markdown(look.plain(said))
 
 

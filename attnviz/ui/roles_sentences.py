@@ -124,8 +124,12 @@ def outcomes(frame: pd.DataFrame) -> list[tuple[str, ...]]:
     rows = frame.to_dict("records")
     return [
         ("", "kept", "found", "read"),
-        *((r["variant"], f"{r['kept']}", f"{r['found']} of 6", f"{r['right']} of 6") for r in rows),
+        *((r["variant"], f"{r['kept']}", _of_six(r["found"]), _of_six(r["right"])) for r in rows),
     ]
+
+
+def _of_six(count: int) -> str:
+    return f"{count}\u00a0of\u00a06"
 
 
 def _best_two(frame: pd.DataFrame, by: str) -> list[dict[str, Any]]:
