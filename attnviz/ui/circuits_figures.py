@@ -66,7 +66,10 @@ def _both(found: Symmetry, head: WhichHead) -> None:
 
     first = int(found.tokens["position"].iloc[0])
     pair = (found.pair.query, found.pair.key) if found.pair else (first, first)
-    names = {"S": "Scores of each token looking at each", "Sᵀ": "The same scores turned about"}
+    names = {
+        "S": "Scores of every token looking at every other",
+        "Sᵀ": "The same scores turned about",
+    }
     for place, (name, described) in zip(look.sides(name="symmetry"), names.items(), strict=True):
         with place:
             st.markdown(f"**{name}**")

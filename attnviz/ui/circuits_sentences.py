@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -76,8 +77,11 @@ def in_view(start: int, shown: int, n: int) -> str:
 
 
 def error(value: float) -> str:
-    """How far numbers are apart, relative to the largest."""
-    return "not at all" if value == 0 else f"by at most {value:.1g} of the largest"
+    """How far numbers are apart, relative to the largest: one digit, rounded up."""
+    if value == 0:
+        return "not at all"
+    unit = 10.0 ** floor(log10(value))
+    return f"by at most {ceil(value / unit) * unit:.0e} of the largest"
 
 
 def scores_from(product: Product, rotated: bool) -> str:
