@@ -1,13 +1,15 @@
-"""Time the page “Heads” in a browser, and BertViz on the same model and text.
+"""Time “Heads” and “Why √d_k” in a browser, and BertViz on the model and text of the former.
 
-    python -m benchmarks.browser [--changes 20] [--memory 500] [--bertviz PYTHON] [--only WORD]
+    python -m benchmarks.browser [--changes 20] [--memory 500] [--draws 5] [--bertviz PYTHON]
+        [--only WORD]
 
 A model of GPT-2-small's shape (12 layers × 12 heads, d_k 64) with seeded random weights reads
-random words. The page is timed from inside, from the event to the painted frame after which, for
-half a second, no sentence and no canvas has changed and the script has ended; then the page must
-show what was asked for. Bytes are those of the websocket's messages, both ways. PYTHON is that of
-an environment with `requirements-bertviz.txt`; without one, BertViz is left out. Prints Markdown
-tables, and how busy the machine was: where other programs hold the cores, times say little.
+random words; “Why √d_k” shows its opening text, read by the bundled model. Pages are timed from
+inside, from the event to the painted frame after which, for half a second, no sentence and no
+canvas has changed and the script has ended; then the page must show what was asked for. Bytes are
+those of the websocket's messages, both ways. PYTHON is that of an environment with
+`requirements-bertviz.txt`; without one, BertViz is left out. Prints Markdown tables, and how busy
+the machine was: where other programs hold the cores, times say little.
 """
 
 from __future__ import annotations
@@ -18,12 +20,12 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, cycle, islice
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from urllib.parse import urlencode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -44,6 +46,11 @@ COMPARED = (64, 128)  # tokens on which BertViz is measured too
 HOVERED = 20  # tokens
 ZOOMS = 6  # from all of 4,096 tokens
 SETTLED = 50  # changes of head, after which memory should not grow
+LAB_D_K, LAB_SEED = 64, 1000  # with which a visit of the scale lab opens
+LAB = {"n": 64, "d_k": LAB_D_K, "seed": LAB_SEED, "layer": 0, "head": 0}
+LAB_WALK = (128, 256, 512, 256, 128, 64, 32, 16, 32, 64)  # d_k, a key of the slider apart
+LAB_DIVISORS = ("1", "d_k", "d_k²", "√d_k")
+LAB_SECTIONS = 7
 
 
 @dataclass(frozen=True)
@@ -163,6 +170,94 @@ def grown(visit: HeadsVisit, app: RunningApp, count: int) -> list[float]:
         visit.expect_caption(f"layer {layer}, head {head} ")
         sizes.append(app.resident_megabytes())
     return sizes
+
+
+# --- the scale lab
+
+
+def lab_link(**asked: object) -> str:
+    """The address of a draw of the scale lab, below that of the app."""
+    return "why_sqrt_d_k?" + urlencode(LAB | asked)
+
+
+def lab(browser: Browser, app: RunningApp, rounds: int, figures: Figures) -> None:
+    """Fields of the scale lab moved, each round on a draw of its own, and its sections opened."""
+    with visiting(browser) as visit:
+        visit.open(f"{app.address}/{lab_link()}")
+        for seed in range(LAB_SEED + 1, LAB_SEED + 1 + rounds):
+            draws(visit, seed, figures)
+        for way in ("ArrowUp",) * 3 + ("ArrowDown",) * 3:
+            field = visit.page.get_by_role("spinbutton", name="Head", exact=True)
+            figures["another head of the model, n = 13"].append(pressed(visit, field, way))
+    with visiting(browser) as visit:
+        visit.open(f"{app.address}/{lab_link(section=LAB_SECTIONS)}")
+        sections(visit, figures)
+        surgery(visit, figures)
+
+
+def draws(visit: HeadsVisit, seed: int, figures: Figures) -> None:
+    """Another seed, all divisors on it, and a walk over d_k, the way back of which is known."""
+    field = visit.page.get_by_role("spinbutton", name="Seed", exact=True)
+    field.fill(str(seed))
+    figures["another seed"].append(pressed(visit, field, "Enter"))
+    expect_drawn(visit, f"d_k = {LAB_D_K} ·", f"seed {seed}")
+    for name in LAB_DIVISORS:
+        choice = visit.page.get_by_role("radio", name=name, exact=True)
+        figures["another divisor"].append(visit.change(choice.click))
+        expect(choice).to_be_checked()
+    seen, d_k = {LAB_D_K}, LAB_D_K
+    slider = visit.page.get_by_role("slider", name="d_k: the width")
+    for wanted in LAB_WALK:
+        what = "d_k slider, seen" if wanted in seen else "d_k slider, new"
+        key = "ArrowRight" if wanted > d_k else "ArrowLeft"
+        figures[what].append(pressed(visit, slider, key))
+        expect_drawn(visit, f"d_k = {wanted} ·", f"seed {seed}")
+        seen.add(wanted)
+        d_k = wanted
+
+
+def pressed(visit: HeadsVisit, field: Locator, key: str) -> Change:
+    """What a key costs in a field, after which no chart is as it was."""
+    field.focus()
+    before = charts(visit)
+    change = visit.change(lambda: field.press(key))
+    changed = [one != other for one, other in zip(before, charts(visit), strict=True)]
+    assert sum(changed) * 2 >= len(changed), "charts have not changed"
+    return change
+
+
+def charts(visit: HeadsVisit) -> list[str]:
+    """All charts of the page, as they are drawn."""
+    drawn: list[str] = visit.page.locator("[data-testid=stVegaLiteChart]").evaluate_all(
+        "charts => charts.map(chart => chart.innerHTML)"
+    )
+    return drawn
+
+
+def expect_drawn(visit: HeadsVisit, *words: str) -> None:
+    """Raise unless the lines under all drawn charts say so."""
+    lines = visit.page.get_by_test_id("stCaptionContainer").filter(has_text="synthetic ·")
+    for told in lines.all_inner_texts():
+        assert all(word in told for word in words), told
+
+
+def sections(visit: HeadsVisit, figures: Figures) -> None:
+    """Open each section for the first time on this server, then again."""
+    for when in ("first", "again"):
+        for number in range(1, LAB_SECTIONS + 1):
+            button = visit.page.locator(".st-key-steps button").nth(number - 1)
+            figures[f"section {number}, {when}"].append(visit.change(button.click))
+            title = visit.page.get_by_role("heading", level=2)
+            expect(title).to_have_text(button.inner_text())
+
+
+def surgery(visit: HeadsVisit, figures: Figures) -> None:
+    """Multiply all scores of the model by one factor after another."""
+    visit.change(visit.page.locator(".st-key-steps button").nth(4).click)
+    visit.change(visit.page.get_by_text("or times a factor").click)
+    slider = visit.page.get_by_role("slider", name="Factor on every score")
+    for key in ("ArrowRight",) * 10 + ("ArrowLeft",) * 10:
+        figures["another factor on the model, n = 13"].append(pressed(visit, slider, key))
 
 
 # --- what is measured
@@ -324,6 +419,26 @@ def spelt(seconds: float) -> str:
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
+def percentiles(figures: Figures) -> str:
+    """Return a Markdown table with the middle and the slow end of all that was done."""
+    lines = [
+        "| what | median | 90th percentile | smallest | largest | times | bytes, median "
+        "| largest message |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, changes in figures.items():
+        seconds = [change.seconds for change in changes]
+        values = (median(seconds), ninetieth(seconds), min(seconds), max(seconds))
+        told = " | ".join(map(spelt, values))
+        lines.append(f"| {name} | {told} | {len(changes)} | {sent(changes)} |")
+    return "\n".join(lines)
+
+
+def ninetieth(values: Sequence[float]) -> float:
+    """The 90th percentile, between the two values that are next to it."""
+    return quantiles(values, n=10, method="inclusive")[-1] if len(values) > 1 else values[0]
+
+
 def of_memory(sizes: list[float]) -> str:
     """A sentence about what the server held while heads were changed."""
     early, late = sizes[SETTLED], sizes[-1]
@@ -349,6 +464,10 @@ def report(browser: Browser, app: RunningApp, model: Path, asked: argparse.Names
         long_texts(browser, app, model, figures)
     if figures:
         say(f"{table(figures)}\n\n")
+    if asked.only in ("", "lab"):
+        of_the_lab: Figures = defaultdict(list)
+        lab(browser, app, asked.draws, of_the_lab)
+        say(f"{percentiles(of_the_lab)}\n\n")
     if asked.only in ("", "compared"):
         say(bertviz_pages.HEADER)
         for tokens in COMPARED:
@@ -375,7 +494,8 @@ def main() -> None:
     parser.add_argument("--changes", type=int, default=20, help="changes of head")
     parser.add_argument("--memory", type=int, default=500, help="changes of head for the memory")
     parser.add_argument("--bertviz", default="", help="a Python that has bertviz")
-    parts = ("", "short", "long", "compared", "memory")
+    parser.add_argument("--draws", type=int, default=5, help="draws of the scale lab")
+    parts = ("", "short", "long", "lab", "compared", "memory")
     parser.add_argument("--only", default="", choices=parts, help="one part")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, running_browser() as browser:
