@@ -4,6 +4,8 @@
 |---|---|---|
 | axis | a token, or some in a row | position, last, token, special; by position |
 | matrix | a query | one column per key, by position; values are weights or scores |
+| pairs | two different tokens | position and token of both, score, turned about, difference |
+| row | a key of one query | position, token, before, after |
 | shares | a head, or a draw of random vectors | of, layer, head, share, centred |
 | spectra | a singular value | product, index, value, relative |
 | products | one of the two products | what its factors and the product itself hold |
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
 import pandas as pd
 from jaxtyping import Float
 from torch import Tensor
@@ -49,6 +52,25 @@ def matrix(
 ) -> pd.DataFrame:
     """Numbers of pairs of tokens, whose places are those of two `axis` frames."""
     return pd.DataFrame(values.numpy(), index=queries.index, columns=keys.index)
+
+
+def pairs(scores: pd.DataFrame, tokens: pd.DataFrame) -> pd.DataFrame:
+    """A `matrix` of some tokens among themselves, pair by pair: those that differ most first."""
+    values = scores.to_numpy()
+    one, other = np.tril_indices(len(values), -1)
+    table = pd.DataFrame({"position": tokens.index[one], "token": tokens["token"].to_numpy()[one]})
+    table["other position"] = tokens.index[other]
+    table["other token"] = tokens["token"].to_numpy()[other]
+    table["score"], table["turned about"] = values[one, other], values[other, one]
+    table["difference"] = table["score"] - table["turned about"]
+    return table.sort_values("difference", key=abs, ascending=False, ignore_index=True)
+
+
+def row(before: pd.DataFrame, after: pd.DataFrame, keys: pd.DataFrame, query: int) -> pd.DataFrame:
+    """What one query gives each key it sees, in two matrices."""
+    table = keys[["position", "token"]].reset_index(drop=True)
+    table["before"], table["after"] = before.loc[query].to_numpy(), after.loc[query].to_numpy()
+    return table.dropna(subset=["before", "after"], ignore_index=True)
 
 
 def shares(

@@ -42,6 +42,28 @@ def test_a_matrix_is_read_by_positions():
     assert table.shape == (2, 3)
 
 
+def test_pairs_that_differ_most_come_first():
+    """By hand: 1→0 and 0→1 are 5 and 1, 2→0 and 0→2 are 2 and 8, 2→1 and 1→2 alike."""
+    tokens = frames.axis(TOKENS, alone(len(TOKENS))[1:4])
+    scores = frames.matrix(torch.tensor([[9.0, 1, 8], [5, 9, 3], [2, 3, 9]]), tokens, tokens)
+    table = frames.pairs(scores, tokens)
+    assert table["difference"].tolist() == [-6, 4, 0]
+    assert table["position"].tolist() == [3, 2, 3]
+    assert table["other position"].tolist() == [1, 1, 2]
+    assert table["score"].tolist() == [2, 5, 3]
+    assert table["turned about"].tolist() == [8, 1, 3]
+    assert table["token"][1] == TOKENS.labels[2]
+
+
+def test_a_row_has_what_its_query_sees():
+    queries, keys = frames.axis(TOKENS, ((1,), (3,))), frames.axis(TOKENS, ((0,), (2,), (4,)))
+    before = frames.matrix(torch.tensor([[1.0, 0, 0], [0.25, 0.75, torch.nan]]), queries, keys)
+    table = frames.row(before, before * 2, keys, 3)
+    assert table["position"].tolist() == [0, 2]
+    assert table["before"].tolist() == [0.25, 0.75]
+    assert table["after"].tolist() == [0.5, 1.5]
+
+
 def test_shares_tell_this_head_from_others_and_from_what_was_drawn():
     heads = {(0, 0): (0.5, 0.6), (0, 1): (0.7, 0.8), (2, 0): (0.9, 1.0)}
     table = frames.shares(heads, (0, 1), [(0.45, 0.55), (0.52, 0.51)])

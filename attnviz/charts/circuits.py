@@ -131,10 +131,12 @@ def shares(frame: pd.DataFrame) -> alt.LayerChart | alt.FacetChart:
 
 
 @in_turn
-def spectrum(frame: pd.DataFrame, width: int, d_model: int) -> alt.LayerChart | alt.FacetChart:
+def spectrum(
+    frame: pd.DataFrame, width: int, d_model: int, name: str = ""
+) -> alt.LayerChart | alt.FacetChart:
     """Draw the singular values of one product in a `spectra`; those beyond the rank are 0.
 
-    `width` is the bound of the rank, d_k or d_v.
+    `width` is the bound of the rank, d_k or d_v. `name` stands above.
     """
     last = min(float(d_model), BEYOND * width)
     scale = {"domain": [0, last + 1], "nice": False}
@@ -142,22 +144,21 @@ def spectrum(frame: pd.DataFrame, width: int, d_model: int) -> alt.LayerChart | 
     y = number("value", scale={"zero": True, "nice": True}, axis=_axis("size") | {"tickCount": 4})
     tooltip = [number("index", title="number"), told("value", "singular value")]
     tooltip.append(told("relative", "of the largest"))
+    at = {"x": x, "y": y, "tooltip": tooltip}
     bound = pd.DataFrame({"index": [width + 0.5], "name": [f"rank at most {width}"]})
     rest = pd.DataFrame({"index": [width + 1.0], "end": [last + 1], "value": [0.0]})
     layers = [
-        layer(
-            "point", {"x": x, "y": y, "tooltip": tooltip}, color=theme.REAL, filled=True, size=45
-        ),
+        layer("point", at, color=theme.REAL, filled=True, opacity=1, size=45),
         layer("rule", {"x": x}, (), bound, color=theme.WORDS, opacity=theme.PALE),
         layer("text", {"x": x, "text": word("name")}, (), bound, **_beside()),
     ]
     if width < d_model:
         ends = {"x": x, "x2": {"field": "end"}, "y": y}
         layers.append(layer("rule", ends, (), rest, color=theme.REAL, strokeWidth=3))
-        name = calculated(name=f"'0, up to number {d_model}'")
+        zeros = calculated(name=f"'0, up to number {d_model}'")
         low = {"x": number("end"), "y": y, "text": word("name")}
-        layers.append(layer("text", low, name, rest, **_above_line()))
-    return chart(layers, frame, {}, SPECTRUM_HEIGHT)
+        layers.append(layer("text", low, zeros, rest, **_above_line()))
+    return chart(layers, frame, {}, SPECTRUM_HEIGHT, title=name or None)
 
 
 def _axis(title: str | None) -> Spec:

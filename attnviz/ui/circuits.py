@@ -190,7 +190,7 @@ def products(place: Place) -> Products:
         output_value
         if isinstance(output_value, str)
         else _of_output(call, output_value, wiring, place.head),
-        rotated=call.query_unrotated is not None,
+        rotated=not isinstance(query_key, str) and query_key.rotated,
         tokens=max(call.n),
         cut=cut,
     )

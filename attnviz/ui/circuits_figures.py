@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attnviz.ui import circuits, heads, look, sentences
+from attnviz.ui import circuits, downloads, heads, look, sentences
 from attnviz.ui import circuits_sentences as told
 from attnviz.ui.circuits import DRAWN_TOKENS, DRAWS, IN_VIEW, SEED, Product, Products, Symmetry
-from attnviz.ui.fields import held, keep
+from attnviz.ui.fields import held
 from attnviz.ui.readings import NotServed, Reading
 from attnviz.ui.source import show_code
 from attnviz.ui.views import Place
 
 if TYPE_CHECKING:
     from attnviz.ui.heads import WhichHead
+    from attnviz.ui.look import Drawing
 
 MOST_DISTANCE = 63  # of the slider
+PRODUCTS = r"W_{QK} = W_Q^\top W_K \qquad\qquad W_{OV} = W_O\, W_V"
 CODE = (
     "attnviz.circuits.QueryKey",
     "attnviz.circuits.OutputValue",
@@ -30,23 +32,25 @@ def symmetry(place: Place, reading: Reading) -> None:
     """S beside Sᵀ, and the share of the scores that does not know who looks at whom."""
     with look.panel("real", "symmetry"):
         try:
-            _symmetry(place, heads.which(reading, place.part, place.layer, place.head))
+            _symmetry(place, reading)
         except NotServed as problem:
             st.info(look.plain(str(problem)))
 
 
-def _symmetry(place: Place, head: WhichHead) -> None:
+def _symmetry(place: Place, reading: Reading) -> None:
+    head = heads.which(reading, place.part, place.layer, place.head)
     start = _start(head.n[0])
     found = circuits.symmetry(place, start)
     st.subheader(look.plain(told.share(found)))
     st.markdown(look.plain(told.BOTH))
-    _both(found, head)
+    drawn = _both(found, head)
     if view := told.in_view(start, len(found.tokens), head.n[0]):
         st.caption(look.plain(view))
     st.markdown(look.plain(_pair(found)))
     st.markdown(look.plain(told.LOST))
-    _shares(found, head)
+    drawn += _shares(found, head)
     show_code("symmetry", "attnviz.circuits.symmetric_share", "attnviz.equation.scores")
+    _take_home(place, reading, "symmetry of scores", "symmetry", drawn)
 
 
 def _start(n: int) -> int:
@@ -54,32 +58,32 @@ def _start(n: int) -> int:
     if n <= IN_VIEW:
         return 0
     last = n - IN_VIEW
-    keep("symmetry_start", 0)
     st.session_state["symmetry_start"] = min(held("symmetry_start", 0), last)
     return st.slider("First token in view", 0, last, key="symmetry_start")
 
 
-def _both(found: Symmetry, head: WhichHead) -> None:
+def _both(found: Symmetry, head: WhichHead) -> list[Drawing]:
     """Two pictures in the same colours, and their scale."""
+    from attnviz import circuits_frames as frames
     from attnviz.charts import circuits as charts
     from attnviz.charts import matrix
 
     first = int(found.tokens["position"].iloc[0])
     pair = (found.pair.query, found.pair.key) if found.pair else (first, first)
-    names = {
-        "S": "Scores of every token looking at every other",
-        "Sᵀ": "The same scores turned about",
-    }
+    names = {"S": "Scores of every token looking at every other", "Sᵀ": "The same turned about"}
+    drawn: list[Drawing] = []
     for place, (name, described) in zip(look.sides(name="symmetry"), names.items(), strict=True):
         with place:
             st.markdown(f"**{name}**")
-            drawn = charts.scores(found.scores, found.tokens, pair, found.top, name != "S")
-            look.chart(drawn, described, square=True)
+            drawn.append(charts.scores(found.scores, found.tokens, pair, found.top, name != "S"))
+            look.chart(drawn[-1], described, square=True)
     signed = bool((found.scores < 0).any().any())
-    look.chart(
-        matrix.weight_scale(found.top or 1.0, "score q·k", signed), "Scale of colours.", square=True
-    )
+    drawn.append(matrix.weight_scale(found.top, "score q·k", signed))
+    look.chart(drawn[-1], "Scale of colours for scores", square=True)
     st.caption(look.plain(sentences.caption(head, "scores before the mask")))
+    pairs = frames.pairs(found.scores, found.tokens)
+    look.numbers("All pairs in view as a table", pairs, "symmetry_pairs")
+    return drawn
 
 
 def _pair(found: Symmetry) -> str:
@@ -92,15 +96,18 @@ def _pair(found: Symmetry) -> str:
     return told.pair(found.pair, words)
 
 
-def _shares(found: Symmetry, head: WhichHead) -> None:
+def _shares(found: Symmetry, head: WhichHead) -> list[Drawing]:
+    """The head's share among those of others, and of random vectors."""
     from attnviz.charts import circuits as charts
 
     n, d_k = min(head.n[0], DRAWN_TOKENS), head.d_k or 1
     compared = told.compared(found, n, d_k, DRAWS, SEED)
-    look.chart(charts.shares(found.shares), f"Symmetric shares on one axis. {compared}")
+    drawn = charts.shares(found.shares)
+    look.chart(drawn, f"Symmetric shares on one axis. {compared}")
     st.markdown(look.plain(compared))
     st.caption(look.plain(sentences.caption(head, f"random vectors: synthetic, seed {SEED}")))
     look.numbers("These shares as a table", found.shares, "symmetry_shares")
+    return [drawn]
 
 
 # --- products
@@ -110,13 +117,15 @@ def products(place: Place, reading: Reading) -> None:
     """That W_QK and W_OV are all that matters, and of what rank they are."""
     with look.panel("real", "products"):
         try:
-            _products(place, heads.which(reading, place.part, place.layer, place.head))
+            _products(place, reading)
         except NotServed as problem:
             st.info(look.plain(str(problem)))
 
 
-def _products(place: Place, head: WhichHead) -> None:
+def _products(place: Place, reading: Reading) -> None:
+    head = heads.which(reading, place.part, place.layer, place.head)
     st.markdown(look.plain(told.ONLY_TWO))
+    st.latex(PRODUCTS)
     found = circuits.products(place)
     left, right = look.sides(name="products")
     with left:
@@ -128,8 +137,12 @@ def _products(place: Place, head: WhichHead) -> None:
     if shown:
         st.markdown(look.plain(told.FACTORS_ALONE))
     st.caption(look.plain(sentences.caption(head, told.read_from(found))))
-    _tables(shown)
+    if shown:
+        _tables(shown)
     show_code("products", *CODE)
+    if shown:
+        drawn = [_spectrum(product, name) for name, product in shown.items()]
+        _take_home(place, reading, "singular values", "products", drawn)
 
 
 def _query_key(found: Products, place: Place) -> dict[str, Product]:
@@ -169,25 +182,36 @@ def _output_value(found: Products) -> dict[str, Product]:
 
 def _product(product: Product, comes: str, width: str) -> None:
     """What comes of a product, how much it holds, and its singular values."""
+    if comes:
+        st.markdown(look.plain(comes))
+    saving = told.saving(product, width)
+    st.markdown(look.plain(saving))
+    look.chart(_spectrum(product), f"Singular values, largest first: {saving}")
+    st.caption(look.plain(told.made_of(product)))
+
+
+def _spectrum(product: Product, name: str = "") -> Drawing:
     from attnviz import circuits_frames as frames
     from attnviz.charts import circuits as charts
 
-    if comes:
-        st.markdown(look.plain(comes))
-    st.markdown(look.plain(told.saving(product, width)))
-    table = frames.spectra({"": product.spectrum})
-    look.chart(
-        charts.spectrum(table, product.spectrum.rank_bound, min(product.sizes)),
-        f"Singular values, largest first: {told.saving(product, width)}",
-    )
-    st.caption(look.plain(told.made_of(product)))
+    table = frames.spectra({name: product.spectrum})
+    return charts.spectrum(table, product.spectrum.rank_bound, min(product.sizes), name)
 
 
 def _tables(shown: Mapping[str, Product]) -> None:
     from attnviz import circuits_frames as frames
 
-    if not shown:
-        return
     spectra = {name: product.spectrum for name, product in shown.items()}
     look.numbers("Ranks and parameters as a table", frames.products(spectra), "products")
     look.numbers("Singular values as a table", frames.spectra(spectra), "products_spectra")
+
+
+def _take_home(
+    place: Place, reading: Reading, made: str, name: str, drawn: Sequence[Drawing]
+) -> None:
+    """What is drawn, as files; the tables have its numbers."""
+    from attnviz import export
+
+    call = reading.calls(place.part)[place.layer]
+    shown = export.head_shown(reading, call, place.head, made)
+    downloads.downloads(downloads.figure(shown, lambda: drawn), f"{name}_downloads")

@@ -139,6 +139,7 @@ def _patterns(
     change: Change, found: Pattern | None, head: WhichHead, reading: Reading
 ) -> list[Drawing]:
     """The head's weights before and after in the same colours, and how much of them moved."""
+    from attnviz import circuits_frames as frames
     from attnviz.charts import matrix
 
     if found is None:
@@ -160,8 +161,10 @@ def _patterns(
     scale = matrix.weight_scale(found.top)
     look.chart(scale, "Scale of colours for weights", square=True)
     word = sentences.word(found.queries, row)
+    table = frames.row(found.before, found.after, found.keys, row)
     said = told.moved(found, sentences.place(head), change.way, change.of, word)
     st.markdown(look.plain(said))
+    look.numbers("The numbers of the framed row", table, "tying_row")
     return [*drawn, scale]
 
 

@@ -121,6 +121,10 @@ def test_singular_values_and_the_bound_of_the_rank():
     assert "0, up to number 11" in words
 
 
+def test_a_name_stands_above():
+    assert "W_OV" in Rendered(circuits.spectrum(SPECTRUM, 3, 11, "W_OV").to_dict()).words()
+
+
 def test_a_head_as_wide_as_the_model_has_nothing_beyond():
     words = Rendered(circuits.spectrum(SPECTRUM, 3, 3).to_dict()).words()
     assert "up to number" not in words

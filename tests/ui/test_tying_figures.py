@@ -21,7 +21,7 @@ FIGURES = {
     "next": "likeliest next",
     "tokens": "of each token",
     "S": "every token looking at every",
-    "Sᵀ": "turned about",
+    "Sᵀ": "same turned about",
     "shares": "Symmetric shares",
     "spectrum": "Singular values",
 }
@@ -208,6 +208,21 @@ def test_pictures_to_take_home(monkeypatch: pytest.MonkeyPatch):
     words = svg.make()
     for part in ("before and after K := V in all heads", "loss, nats", "query: the token that"):
         assert part in words
+
+
+def test_symmetry_and_products_to_take_home(monkeypatch: pytest.MonkeyPatch):
+    items = {}
+    monkeypatch.setattr(
+        tying_figures.downloads, "downloads", lambda given, key: items.setdefault(key, given)
+    )
+    shown(page("symmetry products", layer="1", head="2"))
+    for name, parts in (
+        ("symmetry", ("symmetry of scores", "symmetric share of the scores", "score q·k")),
+        ("products", ("singular values", "W_OV", "W_QK at a distance of 1")),
+    ):
+        svg = next(item for item in items[f"{name}_downloads"] if item.label == "SVG")
+        words = svg.make()
+        assert all(part in words for part in parts)
 
 
 # --- symmetry
