@@ -8,14 +8,15 @@ st.session_state["through_app"] = True
 
 @st.fragment
 def page() -> None:
-    """As on the page of the projections: all fields in one fragment, one section in view."""
+    """As on the page of the projections: all fields in one fragment, a section or both."""
     from attnviz.ui import experiment_figures, look
 
     look.apply()
-    if st.query_params.get("section") == "widths":
-        experiment_figures.widths()
-    else:
+    section = st.query_params.get("section", "experiment")
+    if section in ("experiment", "both"):
         experiment_figures.experiment()
+    if section in ("widths", "both"):
+        experiment_figures.widths()
 
 
 page()

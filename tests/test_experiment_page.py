@@ -194,7 +194,7 @@ def test_nothing_is_said_of_what_is_not_shown():
 @pytest.mark.parametrize("task", runs.TASKS)
 @pytest.mark.parametrize("cost", told.COSTS)
 def test_answer_on_every_task_at_every_cost(task, cost):
-    app = page("widths", experiment_task=task, experiment_cost=cost)
+    app = page("widths", widths_task=task, widths_cost=cost)
     assert charts_of(app) == 1
     assert told.COMPARED[cost] in said(app)
     assert "SYNTHETIC" in said(app)
@@ -204,20 +204,26 @@ def test_answer_on_every_task_at_every_cost(task, cost):
 
 def test_answer_shows_first_what_the_claim_is_about():
     app = page("widths")
-    chosen = app.button_group(key="experiment_variants_same").value
+    chosen = app.button_group(key="widths_variants_same").value
     assert chosen == ["Q K V", "K = V"]
-    app.button_group(key="experiment_variants_same").set_value([*chosen, "x as key"]).run()
+    app.button_group(key="widths_variants_same").set_value([*chosen, "x as key"]).run()
     assert not app.exception
     assert "With x itself as key" in said(app)
 
 
 def test_nothing_chosen_is_told():
-    for section in ("widths", ""):
+    for section, name in (("widths", "widths"), ("", "experiment")):
         app = page(section)
-        app.button_group(key="experiment_variants_same").set_value([]).run()
+        app.button_group(key=f"{name}_variants_same").set_value([]).run()
         assert not app.exception
         assert charts_of(app) == 0
         assert told.NONE_CHOSEN in said(app)
+
+
+def test_both_sections_may_be_in_view():
+    app = page("both", widths_task="partner")
+    assert charts_of(app) == 1
+    assert app.button_group(key="experiment_task").value == "same"
 
 
 # --- before one's eyes

@@ -282,6 +282,41 @@ def test_two_sessions_have_their_own_numbers():
                 assert torch.equal(found.loss, expected.loss)
 
 
+def test_a_toy_takes_one_core_and_leaves_the_others_theirs(monkeypatch):
+    monkeypatch.setattr(runs, "THREADS", 3)
+    before, found = torch.get_num_threads(), {}
+
+    def note(name: str) -> None:
+        found[name] = torch.get_num_threads()
+
+    def toy() -> None:
+        runs._take_one_core()
+        note("toy")
+        later = threading.Thread(target=note, args=("later",))
+        later.start()
+        later.join()
+        note("toy still")
+
+    try:
+        worker = threading.Thread(target=toy)
+        worker.start()
+        worker.join()
+        assert found == {"toy": 1, "later": 3, "toy still": 1}
+        assert torch.get_num_threads() == before
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_start_waits_for_the_first_records_and_no_longer(gate):
+    run = Run(recipes())
+    run.wait_for_records(0.01)
+    assert not any(run.records.values())
+    gate.set()
+    Line(at_once=1).join(run)
+    run.wait_for_records(SOON)
+    assert all(run.records.values())
+
+
 def test_share_that_is_done():
     run = Run(recipes(steps=4))
     assert run.done == 0

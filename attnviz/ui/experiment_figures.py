@@ -30,7 +30,7 @@ from attnviz.ui.training_sentences import rate
 if TYPE_CHECKING:
     from attnviz.lookup_task import Task
 
-NAME = "experiment"
+NAME, WIDTHS_NAME = "experiment", "widths"  # of the sections, and of what is kept for them
 SHOWN: dict[Task, tuple[str, ...]] = {
     "same": ("Q K V", "K = V"),
     "partner": ("Q K V", "K = V", "Q = K"),
@@ -61,8 +61,8 @@ def experiment() -> None:
     """The section: ways to project, trained before one's eyes."""
     st.markdown(look.plain(told.TOY))
     with look.panel("synthetic", NAME):
-        task = _task()
-        variants = _variants(task)
+        task = _task(NAME)
+        variants = _variants(NAME, task)
         if variants:
             setting = _how(task, variants)
             watching.watch(NAME, _so_far)
@@ -72,25 +72,25 @@ def experiment() -> None:
 
 def widths() -> None:
     """The section: what each way to project comes to, by width and by cost."""
-    with look.panel("synthetic", "widths"):
-        task = _task()
-        variants = _variants(task)
+    with look.panel("synthetic", WIDTHS_NAME):
+        task = _task(WIDTHS_NAME)
+        variants = _variants(WIDTHS_NAME, task)
         if variants:
             _answer(task, variants)
 
 
-def _task() -> Task:
-    """What is asked of the toy; both sections have the same."""
-    keep("experiment_task", TASKS[0])
-    place = st.container()
-    task = one_of(place, "Task", TASKS, "experiment_task", told.NAMED.__getitem__)
+def _task(section: str) -> Task:
+    """What is asked of the toy. Both sections may be in view: each has fields of its own."""
+    key = f"{section}_task"
+    keep(key, TASKS[0])
+    task = one_of(st.container(), "Task", TASKS, key, told.NAMED.__getitem__)
     st.markdown(look.plain(told.TASKS[task]))
     return task
 
 
-def _variants(task: Task) -> tuple[str, ...]:
+def _variants(section: str, task: Task) -> tuple[str, ...]:
     """The ways to project that are overlaid, in their usual order; none while none is chosen."""
-    key = f"experiment_variants_{task}"
+    key = f"{section}_variants_{task}"
     keep(key, list(SHOWN[task]))
     chosen = st.pills("Projections", list(theme.VARIANT_COLOURS), selection_mode="multi", key=key)
     named = [name for name in theme.VARIANT_COLOURS if name in chosen]
@@ -208,9 +208,9 @@ def _list(lines: list[str]) -> str:
 
 
 def _answer(task: Task, variants: tuple[str, ...]) -> None:
-    keep("experiment_cost", "d_k")
+    keep("widths_cost", "d_k")
     costs = list(told.COSTS)
-    cost = one_of(st.container(), "Compared at", costs, "experiment_cost", told.COSTS.__getitem__)
+    cost = one_of(st.container(), "Compared at", costs, "widths_cost", told.COSTS.__getitem__)
     found = answers(task)
     cells = found.of(variants)
     said = told.verdict(found, cost, variants)

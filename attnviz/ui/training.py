@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from attnviz.training import Optimiser, Recipe, Record
 
 AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+THREADS = AT_ONCE  # of torch, in all other threads of the app
 MOST_IN_LINE = 40  # more would wait for minutes
 PATIENCE = 15.0  # seconds without a look; browsers slow down tabs that are not in view
 LIVE_D_K = 64
@@ -125,6 +126,7 @@ class Run:
     records: dict[str, list[Record]] = field(default_factory=dict)
     state: State = "waiting"
     looked: float = field(default_factory=time.monotonic)
+    _begun: threading.Event = field(default_factory=threading.Event)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -154,6 +156,10 @@ class Run:
         """Whether it was stopped, or is no longer looked at."""
         return self._stop.is_set() or time.monotonic() - self.looked > PATIENCE
 
+    def wait_for_records(self, seconds: float) -> None:
+        """Return when each toy has shown something, or after so many seconds."""
+        self._begun.wait(seconds)
+
     def train(self) -> None:
         """Take a record of each toy in turn, until all have ended or it is to stop."""
         from attnviz.training import train
@@ -169,6 +175,7 @@ class Run:
                 time.sleep(GIVE_WAY)
                 if self.is_to_stop:
                     break
+            self._begun.set()
         self.state = "stopped" if going else "done"
 
 
@@ -198,6 +205,7 @@ class Line:
     def _work(self, run: Run) -> None:
         try:
             if self._is_its_turn(run):
+                _take_one_core()
                 run.state = "running"
                 run.train()
             else:
@@ -218,6 +226,22 @@ class Line:
                     return False
                 self._moved.wait(timeout=1.0)
         return not run.is_to_stop
+
+
+def _take_one_core() -> None:
+    """Let torch use one core in this thread, and as many as before in all others.
+
+    Its products are so small that several threads would mostly wait for each other. The number
+    that is set holds for this thread and for all that begin later; so a thread that begins now
+    sets it back for those.
+    """
+    import torch
+
+    torch.get_num_threads()  # else torch would take over the others' number when it is first used
+    torch.set_num_threads(1)
+    back = threading.Thread(target=torch.set_num_threads, args=(THREADS,), name="threads")
+    back.start()
+    back.join()
 
 
 @st.cache_resource(show_spinner=False)

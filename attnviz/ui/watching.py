@@ -14,6 +14,7 @@ from attnviz.ui import training_sentences as told
 from attnviz.ui.training import Run, line
 
 EVERY = 0.5  # seconds between two looks at a run
+AT_FIRST = 0.25  # seconds in which most runs have something to show
 
 Show = Callable[[Run], None]
 
@@ -23,6 +24,7 @@ def start(name: str, run: Run) -> None:
     leave(name)
     if line().join(run):
         st.session_state[f"{name}_run"] = run
+        run.wait_for_records(AT_FIRST)
     else:
         st.session_state[f"{name}_refused"] = told.FULL
 
