@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnviz.capture import AttentionCall
+    from attnviz.inputs import Inputs
+    from attnviz.models import LoadedModel
     from attnviz.outcome import Effect, Outcome
     from attnviz.reading import Reading
     from attnviz.tying import Makers, Tying, Way
@@ -141,25 +143,21 @@ def _makers(model: str, version: str, _asked: Asked) -> tuple[Makers, ...]:
 
 @st.cache_resource(max_entries=128, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
 def _effect(asked: Asked, tying: Tying) -> Effect:
-    from attnviz.outcome import effect
+    from attnviz.outcome import effect, outcome
 
     before = _untouched(asked)
-    with _changed(asked, tying) as reading:
-        return effect(before, _outcome(asked, reading))
+    with _changed(asked, tying) as (model, inputs):
+        return effect(before, outcome(model, inputs))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
 def _untouched(asked: Asked) -> Outcome:
     """What the model makes of its inputs as it is."""
-    reading = served(asked, None)
-    with _one_long_run(reading):
-        return _outcome(asked, reading)
-
-
-def _outcome(asked: Asked, reading: Reading) -> Outcome:
     from attnviz.outcome import outcome
 
-    return outcome(loaded(asked.model), reading.inputs)
+    reading = served(asked, None)
+    with _one_long_run(reading):
+        return outcome(loaded(asked.model), reading.inputs)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
@@ -189,9 +187,9 @@ def _read_after(asked: Asked, tying: Tying, part: str, layer: int) -> AttentionC
     """The same call in a run with the change."""
     from attnviz.capture import capture
 
-    with _changed(asked, tying) as reading:
-        read = capture(loaded(asked.model).model, reading.inputs.tensors)
-    return replace(reading, capture=read).calls(part).get(layer)
+    with _changed(asked, tying) as (model, inputs):
+        read = capture(model.model, inputs.tensors)
+    return replace(served(asked, None), capture=read).calls(part).get(layer)
 
 
 def _blocks(call: AttentionCall, head: int) -> Blocks:
@@ -214,13 +212,16 @@ def _frames(
 
 
 @contextmanager
-def _changed(asked: Asked, tying: Tying) -> Iterator[Reading]:
-    """While this is entered, this thread's runs of the model see the change."""
+def _changed(asked: Asked, tying: Tying) -> Iterator[tuple[LoadedModel, Inputs]]:
+    """While this is entered, this thread's runs of the model on its inputs see the change.
+
+    Nothing is loaded meanwhile: another object would not be the one that is changed.
+    """
     from attnviz.tying import tied
 
-    reading, known = served(asked, None), _told_makers(asked)
-    with _one_long_run(reading), tied(loaded(asked.model).model, known, [tying]):
-        yield reading
+    reading, known, model = served(asked, None), _told_makers(asked), loaded(asked.model)
+    with _one_long_run(reading), tied(model.model, known, [tying]):
+        yield model, reading.inputs
 
 
 @contextmanager

@@ -91,8 +91,8 @@ def test_seeds_shuffle():
 
 def test_what_was_run_once_is_not_run_again(monkeypatch: pytest.MonkeyPatch):
     place = Place(Asked("bundled", "Every run is made once."), "decoder", 0, 0)
-    runs, run = [], tying._outcome
-    monkeypatch.setattr(tying, "_outcome", lambda *given: runs.append(given) or run(*given))
+    runs, run = [], measuring.outcome
+    monkeypatch.setattr(measuring, "outcome", lambda *given: runs.append(given) or run(*given))
     for head in (0, 1, 0):
         tying.effect(Change(replace(place, head=head), "V := K", "all"))
     assert len(runs) == 2  # with the untouched one
