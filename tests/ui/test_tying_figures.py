@@ -225,6 +225,32 @@ def test_symmetry_and_products_to_take_home(monkeypatch: pytest.MonkeyPatch):
         assert all(part in words for part in parts)
 
 
+FOLDS = {
+    "tying": ("numbers_tying_row", "numbers_tying_tokens", "numbers_tying_next"),
+    "symmetry": ("numbers_symmetry_pairs", "numbers_symmetry_shares"),
+    "products": ("numbers_products", "numbers_products_spectra"),
+}
+SOURCES = {"tying": "def tied(", "symmetry": "def symmetric_share(", "products": "class QueryKey"}
+
+
+@pytest.mark.parametrize("name", FOLDS)
+def test_tables_and_code_open(name: str):
+    app = AppTest.from_file(str(PAGE), default_timeout=120)
+    app.query_params.update({"show": name, "layer": "1", "head": "2"})
+    for key in (*FOLDS[name], f"fold_code_{name}"):
+        app.session_state[key] = True
+    shown(app.run())
+    assert len(app.dataframe) == len(FOLDS[name])
+    assert all(len(table.value) for table in app.dataframe)
+    assert any(SOURCES[name] in code.value for code in app.code)
+
+
+@pytest.mark.parametrize("text", [":) <b>x</b> $y$ *z* `q`", "é這 👩‍👩‍👧\n\tend", "a a a a a"])
+def test_any_text(text: str):
+    app = shown(page("tying symmetry products", text=text))
+    assert charts(app)
+
+
 # --- symmetry
 
 
