@@ -7,7 +7,7 @@ spaced queries are taken, with all their keys, so that a bounded number of score
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -173,12 +173,34 @@ def cosines(rows: HeadRows) -> Float64[Tensor, " pair"]:
     return (rows.scores / lengths.clamp(min=tiny))[rows.visible]
 
 
-def measured(rows: HeadRows, divisor: float, seed: int) -> Simulation:
+def of_several_keys(rows: HeadRows) -> HeadRows:
+    """The rows that see more than one key: in others every divisor leaves the weight at 1.
+
+    All rows, where none does.
+    """
+    several = rows.visible.sum(-1) > 1
+    return _taken(rows, several.nonzero().squeeze(-1)) if bool(several.any()) else rows
+
+
+def _taken(rows: HeadRows, at: Int[Tensor, " taken"]) -> HeadRows:
+    return replace(
+        rows,
+        positions=rows.positions[at],
+        query=rows.query[at],
+        scores=rows.scores[at],
+        visible=rows.visible[at],
+        bias=None if rows.bias is None else rows.bias[at],
+    )
+
+
+def measured(rows: HeadRows, divisor: float, seed: int, nudges: int = 1) -> Simulation:
     """What the softmax makes of a head's rows if the model divided q·k by this divisor.
 
-    Soft cap, bias, mask and sink are the model's own; `1 / rows.scale` is its own divisor. The
-    gradient of the loss on the weights is drawn, N(0, I), the same whatever the divisor.
+    Soft cap, bias, mask and sink are the model's own;
+    `1 / rows.scale` is its own divisor. The gradient of the loss on the weights is drawn,
+    N(0, I), the same whatever the divisor, and so many times for each row.
     """
+    rows = _taken(rows, torch.arange(len(rows.scores)).repeat(nudges))
     dice = np.random.default_rng([seed, *rows.scores.shape])
     loss_gradient = torch.from_numpy(dice.standard_normal(tuple(rows.scores.shape)))
     return of_rows(

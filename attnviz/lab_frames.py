@@ -3,6 +3,7 @@
 | frame | one row | columns |
 |---|---|---|
 | histogram | a bin of scores or logits | left, right, density, predicted |
+| normal_curve | a place on the axis of a histogram | x, predicted |
 | row | a key of one query | key, score, logit, weight, and of a text token |
 | chain | a number under a divisor | divisor, stage, quantity, mean, median, standard_error |
 | variance_curve | d_k under a divisor | d_k, divisor, and see there |
@@ -32,6 +33,8 @@ from attnviz.moments import Vectors
 from attnviz.synthetic import Simulation
 
 BINS = 64  # at most; few values have fewer
+FEWEST_BINS = 16
+CURVE_POINTS = 129
 REACH = 4.0  # standard deviations to each side of the mean
 DECADES = (-10, 2)  # of gradients; what is less is counted in the first bin
 BINS_PER_DECADE = 4
@@ -63,13 +66,18 @@ def histogram(
     """Density of scores / divisor beside the normal one of this mean and variance of the scores.
 
     The bins are the same under every divisor but for their width; they lie around that mean,
-    or around another one with its standard deviation. `step` is the distance of scores that can
-    only be whole steps from each other (0 if they can be anything): bins then hold equally many
-    steps. Without variance nothing is predicted.
+    or around another one with its standard deviation. `predicted` is the mean over the bin.
+    `step` is the distance of scores that can only be whole steps from each other (0 if they can
+    be anything): bins then hold equally many steps, and lie evenly about them. Without variance
+    nothing is predicted.
     """
     values = scores.numpy().ravel()
     middle, spread = around or (mean, variance**0.5)
-    edges = _edges(middle, spread, step, _bins(len(values)))
+    reach = REACH * spread if spread > 0 else max(1.0, abs(middle))
+    if step:
+        edges = _edges_between_steps(float(values[0]), middle, reach, step)
+    else:
+        edges = np.linspace(middle - reach, middle + reach, _bins(len(values)) + 1)
     counts, _ = np.histogram(values, edges)
     width = np.diff(edges) / divisor
     return pd.DataFrame(
@@ -77,24 +85,24 @@ def histogram(
             "left": edges[:-1] / divisor,
             "right": edges[1:] / divisor,
             "density": counts / (len(values) * width),  # of all values, drawn or beyond
-            "predicted": _normal_density((edges[:-1] + edges[1:]) / 2, mean, variance) * divisor,
+            "predicted": np.diff(_normal_below(edges, mean, variance)) / width,
         }
     )
 
 
 def _bins(values: int) -> int:
     """The rule of Rice: twice the cube root of how many values there are."""
-    return min(BINS, max(8, round(2 * values ** (1 / 3))))
+    return min(BINS, max(FEWEST_BINS, round(2 * values ** (1 / 3))))
 
 
-def _edges(mean: float, std: float, step: float, most: int) -> Float64[np.ndarray, " edge"]:
-    reach = REACH * std if std > 0 else max(1.0, abs(mean))
-    if not step:
-        return np.linspace(mean - reach, mean + reach, most + 1)
-    width = step * max(1, math.ceil(2 * reach / step / most))
-    bins = 2 * math.ceil(reach / width) + 1
-    # Steps lie at mean ± 0, 1, 2 … or ± ½, 1½ … steps: a quarter from both, no edge meets one.
-    return mean + width * (np.arange(bins + 1) - bins / 2) + step / 4
+def _edges_between_steps(
+    value: float, middle: float, reach: float, step: float
+) -> Float64[np.ndarray, " edge"]:
+    """Edges half way between two steps; each bin holds an odd number, one value in its middle."""
+    steps = max(1, math.ceil(2 * reach / step / BINS)) // 2 * 2 + 1
+    centre = value - step * round((value - middle) / step)  # the value nearest the middle
+    bins = 2 * math.ceil(reach / (step * steps)) + 1
+    return centre + step * steps * (np.arange(bins + 1) - bins / 2)
 
 
 def step_of(vectors: Vectors) -> float:
@@ -104,12 +112,30 @@ def step_of(vectors: Vectors) -> float:
     return 2 * vectors.query_std * vectors.key_std if is_of_steps else 0.0
 
 
-def _normal_density(
-    x: Float64[np.ndarray, " bin"], mean: float, variance: float
-) -> Float64[np.ndarray, " bin"]:
+def normal_curve(
+    mean: float, variance: float, divisor: float, reach: tuple[float, float]
+) -> pd.DataFrame:
+    """The normal density of scores / divisor within reach; the moments are those of the scores.
+
+    Empty without variance.
+    """
+    if variance <= 0:
+        return pd.DataFrame(columns=["x", "predicted"], dtype=float)
+    x = np.linspace(-REACH, REACH, CURVE_POINTS)
+    std = variance**0.5 / divisor
+    curve = pd.DataFrame(
+        {"x": mean / divisor + std * x, "predicted": np.exp(-(x**2) / 2) / (2 * np.pi) ** 0.5 / std}
+    )
+    return curve[curve["x"].between(*reach)].reset_index(drop=True)
+
+
+def _normal_below(
+    x: Float64[np.ndarray, " edge"], mean: float, variance: float
+) -> Float64[np.ndarray, " edge"]:
+    """Share of a normal distribution below x, NaN without variance."""
     if variance <= 0:
         return np.full_like(x, np.nan)
-    return np.exp(-((x - mean) ** 2) / (2 * variance)) / (2 * np.pi * variance) ** 0.5
+    return torch.special.ndtr(torch.from_numpy((x - mean) / variance**0.5)).numpy()
 
 
 def row(scores: Float64[Tensor, " key"], divisor: float) -> pd.DataFrame:
@@ -267,7 +293,8 @@ def head_moments(found: HeadMoments) -> pd.DataFrame:
         ("scores", "mean", found.mean),
         ("scores", "variance, pooled", found.pooled_variance),
         ("scores", "of it between rows", found.between_rows),
-        ("scores", "variance within rows", found.row_variance),
+        ("scores", "of it within rows", found.pooled_variance - found.between_rows),
+        ("scores", "unbiased variance within a row, mean over rows", found.row_variance),
         ("scores", "mean, if q and k were independent", found.independent_mean),
         ("scores", "variance, if q and k were independent", found.independent_variance),
         ("scores", "variance, if entries were independent of variance 1", float(found.d_k)),

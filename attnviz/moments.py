@@ -235,12 +235,18 @@ def gradient_rms(d_k: int, divisor: float, jacobian_square: float, along: float 
     return math.sqrt((d_k - 1) * jacobian_square + along) / divisor
 
 
-def saturated_gradient(n: int) -> float:
-    """E ‖dL/dq‖ → √(2/π) M_n for plain vectors without a divisor as d_k grows: a constant.
+def saturated_gradient(n: int, vectors: Vectors | None = None) -> float:
+    """E ‖dL/dq‖ → √(2/π) M_n / √(σ_q² + μ_q²) without a divisor as d_k grows: a constant.
 
-    A few rows in which two keys nearly tie carry it; the median goes to 0.
+    A few rows in which two keys nearly tie carry it; the median goes to 0. The keys' standard
+    deviation cancels: it makes near-ties rarer and what they bring larger. NaN where all keys
+    of a row score alike.
     """
-    return math.sqrt(2 / math.pi) * expected_maximum(n)
+    vectors = vectors or Vectors()
+    if row_variance(vectors, 1) == 0:
+        return math.nan
+    length = math.hypot(vectors.query_std, vectors.query_mean)  # of q, over √d_k
+    return math.sqrt(2 / math.pi) * expected_maximum(n) / length
 
 
 def aligned_weight(d_k: int, n: int, divisor: float) -> float:

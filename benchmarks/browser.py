@@ -255,7 +255,7 @@ def surgery(visit: HeadsVisit, figures: Figures) -> None:
     """Multiply all scores of the model by one factor after another."""
     visit.change(visit.page.locator(".st-key-steps button").nth(4).click)
     visit.change(visit.page.get_by_text("or times a factor").click)
-    slider = visit.page.get_by_role("slider", name="Factor on every score")
+    slider = visit.page.get_by_role("slider", name="Factor on every q·k")
     for key in ("ArrowRight",) * 10 + ("ArrowLeft",) * 10:
         figures["another factor on the model, n = 13"].append(pressed(visit, slider, key))
 

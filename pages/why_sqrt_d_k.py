@@ -7,10 +7,9 @@ from attnviz.ui import look, selection
 look.apply()
 st.title("Why divide by $\\sqrt{d_k}$?")
 st.markdown(
-    "The claim: $q \\cdot k$ adds $d_k$ products, so its variance is $d_k$; undivided, the softmax "
-    "saturates and gradients vanish; $\\sqrt{d_k}$ brings the variance back to 1, $d_k$ shrinks "
-    "too much, $d_k^2$ destroys the signal. Which half of it is true? Random vectors at the left, "
-    "a trained head at the right, under the same divisor."
+    "The score $q \\cdot k$ adds $d_k$ products. What must it be divided by before the softmax: "
+    "by nothing, by $\\sqrt{d_k}$, by $d_k$, by $d_k^2$? Random vectors at the left, a trained "
+    "head at the right, under the same divisor."
 )
 
 from attnviz.ui import controls, lab_controls, published_tables  # noqa: E402 - after the text
@@ -73,16 +72,18 @@ LAB = {1: chain, 2: figures.variance, 3: figures.saturation_maps, 4: figures.gra
 WHOLE_MODEL, TRAINING, REAL_MODELS = 5, 6, 7
 
 
-def of_the_lab(shown: int, lab: Lab) -> None:
+def of_the_lab(shown: int, lab: Lab) -> bool:
     """The sections in which the divisor is moved, once they are revealed."""
-    if not lab_controls.is_in_view(lab.setting):
+    if not lab_controls.is_in_view(lab.question):
         st.markdown(look.plain(sentences.question(lab.setting)))
         st.caption(sentences.HIDDEN)
-        return
+        return False
+    st.markdown(look.plain(sentences.CLAIM))
     for number, show in LAB.items():
         if shown in (0, number):
             title(number)
             show(lab)
+    return True
 
 
 def title(number: int) -> None:
@@ -96,7 +97,8 @@ def sections() -> None:
     lab = part = None
     if shown in (0, *LAB):
         lab, part = the_lab()
-        of_the_lab(shown, lab)
+        if not of_the_lab(shown, lab):
+            return
     elif shown != TRAINING:
         part = controls.read_part()
     if shown in (0, WHOLE_MODEL):

@@ -41,8 +41,8 @@ def test_histogram_counts_the_scores_under_their_divisor(drawn: synthetic.Draw):
     inside = ((logits >= third["left"]) & (logits < third["right"])).mean()
     width = third["right"] - third["left"]
     assert third["density"] * width == pytest.approx(inside)
-    middle = (third["left"] + third["right"]) / 2
-    assert third["predicted"] == pytest.approx(math.exp(-(middle**2) / 2) / math.tau**0.5)
+    left, right = (0.5 * (1 + math.erf(third[end] / 2**0.5)) for end in ("left", "right"))
+    assert third["predicted"] * width == pytest.approx(right - left)
 
 
 def test_histogram_is_the_same_picture_under_every_divisor(drawn: synthetic.Draw):
@@ -69,7 +69,7 @@ def test_at_many_entries_every_histogram_follows_the_normal_one(distribution: Di
 def test_bins_of_steps_hold_equally_many_steps(d_k: int):
     vectors = Vectors("Rademacher", 0.5, 3.0)
     bins = lab_frames.histogram(
-        torch.zeros(1, dtype=torch.float64),
+        torch.full((1,), 1.5 * d_k, dtype=torch.float64),  # all signs agree
         1.0,
         0.0,
         moments.variance(vectors, d_k),
@@ -111,8 +111,9 @@ def test_row_by_hand():
 
 
 def test_few_values_have_few_bins():
-    bins = lab_frames.histogram(torch.arange(91.0, dtype=torch.float64), 1.0, 45.0, 700.0)
-    assert len(bins) == 9  # 2 ∛91 = 8.996
+    values = torch.arange(5000.0, dtype=torch.float64)
+    assert len(lab_frames.histogram(values[:91], 1.0, 45.0, 700.0)) == lab_frames.FEWEST_BINS
+    assert len(lab_frames.histogram(values, 1.0, 2500.0, 2e6)) == 34  # 2 ∛5000 = 34.2
 
 
 def test_bins_may_lie_elsewhere_than_what_is_predicted():
@@ -120,8 +121,30 @@ def test_bins_may_lie_elsewhere_than_what_is_predicted():
     bins = lab_frames.histogram(values, 1.0, 0.0, 4.0, around=(7.0, 2.0))
     assert (bins["left"].min(), bins["right"].max()) == (-1.0, 15.0)
     first = bins.iloc[0]
-    middle = (first["left"] + first["right"]) / 2
-    assert first["predicted"] == pytest.approx(math.exp(-(middle**2) / 8) / (math.tau * 4) ** 0.5)
+    share = (first["right"] - first["left"]) * first["predicted"]
+    below = [0.5 * (1 + math.erf(first[end] / 8**0.5)) for end in ("left", "right")]
+    assert share == pytest.approx(below[1] - below[0])
+
+
+@pytest.mark.parametrize("d_k", [1, 2, 4, 101])
+def test_bars_of_steps_stand_about_their_values(d_k: int):
+    signs = Vectors("Rademacher")
+    scores = synthetic.pair_scores(signs, d_k, 4000, seed=3)
+    bins = lab_frames.histogram(scores, 1.0, 0.0, float(d_k), lab_frames.step_of(signs))
+    middles = (bins["left"] + bins["right"]) / 2
+    assert set(middles[bins["density"] > 0] % 2) == {d_k % 2}  # as many odd terms as there are
+    assert (bins["density"] * (bins["right"] - bins["left"])).sum() == pytest.approx(1, abs=1e-3)
+
+
+def test_the_normal_curve_is_as_high_as_its_density():
+    curve = lab_frames.normal_curve(3.0, 4.0, 2.0, (-100.0, 100.0))
+    top = curve.loc[curve["predicted"].idxmax()]
+    assert top["x"] == pytest.approx(1.5)
+    assert top["predicted"] == pytest.approx(1 / math.tau**0.5)  # standard deviation 1
+    area = np.trapezoid(curve["predicted"], curve["x"])
+    assert area == pytest.approx(1, abs=1e-4)
+    assert lab_frames.normal_curve(3.0, 4.0, 2.0, (0.0, 2.0))["x"].between(0, 2).all()
+    assert lab_frames.normal_curve(3.0, 0.0, 2.0, (0.0, 2.0)).empty
 
 
 def test_keys_of_a_text_have_their_labels():
@@ -267,7 +290,7 @@ def test_frames_of_a_real_head():
     # Scores are 1, 0 / 0, 4: mean 1.25, variances ½ and 8 within the rows.
     assert values["mean"] == 1.25
     assert values["variance, pooled"] == pytest.approx(17 / 4 - 1.25**2)
-    assert values["variance within rows"] == pytest.approx(4.25)
+    assert values["unbiased variance within a row, mean over rows"] == pytest.approx(4.25)
     assert values["of it between rows"] == pytest.approx(0.75**2)
     assert values["mean ‖q‖"] == 1.5
     assert values["mean cosine"] == 0.5

@@ -275,6 +275,19 @@ def test_saturated_gradient(n: int, limit: float):
     assert moments.saturated_gradient(n) == pytest.approx(limit, abs=6e-4)
 
 
+@pytest.mark.parametrize(
+    ("moved", "measured"),
+    [({"query_std": 0.5}, 2.27), ({"query_std": 2.0}, 0.582), ({"query_mean": 2.0}, 0.521)],
+)
+def test_saturated_gradient_of_other_vectors(moved: dict, measured: float):
+    """Means over 2,000 rows of 8 keys at d_k = 1,024, measured on the page."""
+    assert moments.saturated_gradient(8, Vectors(**moved)) == pytest.approx(measured, rel=0.05)
+
+
+def test_where_all_keys_score_alike_no_gradient_has_a_limit():
+    assert math.isnan(moments.saturated_gradient(8, Vectors(correlation=1.0)))
+
+
 def test_without_a_divisor_the_mean_gradient_stays_and_the_median_goes():
     drawn = synthetic.simulate(1024, 8, 1.0, 20_000, seed=47).query_gradient_norm
     error = drawn.std() / len(drawn) ** 0.5

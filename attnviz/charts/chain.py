@@ -32,17 +32,21 @@ FINEST = 4  # digits behind the point of a mean, and of a larger mean in all
 BAR, MEDIAN = 0.3, 0.42  # of a row's height, from its middle
 MARKS = "bar: mean ± error, line: median"
 ENDS = {
-    "largest weight": "1: one key has it all · {even}: even",
+    "largest weight": "1: one key has it all · {even:.2g}: even",
     "entropy, relative to even weights": "0: one key has it all · 1: even",
-    "effective number of keys": "1: one key has it all · {n}: even",
+    "effective number of keys": "1: one key has it all · {even:,.3g}: even",
 }
 
 
 @in_turn
 def histogram(
-    bins: pd.DataFrame, quantity: str, divisor: str, reach: tuple[float, float]
+    bins: pd.DataFrame,
+    curve: pd.DataFrame,
+    quantity: str,
+    divisor: str,
+    reach: tuple[float, float],
 ) -> alt.LayerChart | alt.FacetChart:
-    """Measured density (bars) and predicted normal density (line) of a `histogram`.
+    """Measured density (bars of a `histogram`) and predicted one (line of a `normal_curve`).
 
     `reach` is where the axis of the quantity begins and ends, whatever the bins: so several
     divisors can be compared. What lies beyond is cut.
@@ -66,11 +70,10 @@ def histogram(
     thin = expr(f"width * {bin_width} < {THINNEST} ? {THINNEST} : 0")
     looks = {"color": colour, "stroke": colour, "strokeWidth": thin, "opacity": 0.55, "clip": True}
     drawn = [layer("rect", bars, [only("datum.density > 0")], **looks)]
-    if bins["predicted"].notna().any():
-        line = {"x": number("middle"), "y": number("predicted")}
-        middle = calculated(middle="(datum.left + datum.right) / 2")
+    if len(curve):
+        line = {"x": number("x"), "y": number("predicted")}
         looks = {"color": colour, "strokeWidth": theme.LINE_WIDTH, "strokeDash": dash, "clip": True}
-        drawn.append(layer("line", line, middle, interpolate="monotone", tooltip=None, **looks))
+        drawn.append(layer("line", line, (), curve, tooltip=None, **looks))
     return alt.LayerChart(data=bins, layer=drawn, height=theme.HISTOGRAM_HEIGHT)
 
 
@@ -177,11 +180,14 @@ def _listed(words: list[str]) -> str:
 
 
 @in_turn
-def saturation(chain: pd.DataFrame, quantity: str, n: int) -> alt.LayerChart | alt.FacetChart:
+def saturation(
+    chain: pd.DataFrame, quantity: str, even: float, n: int
+) -> alt.LayerChart | alt.FacetChart:
     """One quantity of the stage "saturation" of a `chain`, a bar for each divisor.
 
     The bar is the mean, with its standard error; the tick is the median. The effective number
-    of keys has a log axis from 1 to `n`, the others one from 0 to 1.
+    of keys has a log axis from 1 to `n`, the others one from 0 to 1. `even` is what the mean
+    would be if all weights were even.
     """
     rows = chain[(chain["stage"] == "saturation") & (chain["quantity"] == quantity)]
     counted = quantity == "effective number of keys"
@@ -196,7 +202,7 @@ def saturation(chain: pd.DataFrame, quantity: str, n: int) -> alt.LayerChart | a
     )
     across = {
         "scale": _from_one(n) if counted else {"domain": [0, 1], "nice": False},
-        "axis": _ends(quantity, n),
+        "axis": _ends(quantity, even, n),
     }
     across["scale"]["range"] = [0, expr(f"max(40, width - {theme.NUMBER_WIDTH})")]
     return chart(
@@ -218,9 +224,9 @@ def _from_one(n: int) -> Spec:
     return {"type": "log", "domain": [1, max(2, n)], "nice": False}
 
 
-def _ends(quantity: str, n: int) -> Spec:
+def _ends(quantity: str, even: float, n: int) -> Spec:
     """The axis, with what its ends are said below."""
-    ends = ENDS[quantity].format(n=f"{n:,}", even=f"{1 / n:.2g}")
+    ends = ENDS[quantity].format(even=even)
     values = [0, 0.5, 1]
     if quantity == "effective number of keys":
         step = 4 if n <= 300 else 10

@@ -162,7 +162,7 @@ def _no_scores(frame: pd.DataFrame) -> list[alt.Chart]:
         return []
     value = float(zero["value"].iloc[0])
     middle = others["factor"].prod() ** 0.5
-    name = pd.DataFrame({"factor": [middle], "value": [value], "name": ["× 0: even weights"]})
+    name = pd.DataFrame({"factor": [middle], "value": [value], "name": ["× 0: without q·k"]})
     aside = 10 if others["value"].mean() > value else -8  # px, away from the curve
     at = {"y": number("value")}
     text = at | {"x": number("factor"), "text": word("name")}

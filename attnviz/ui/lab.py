@@ -73,7 +73,9 @@ class Side:
     scores, pooled and within rows, with standard errors where rows are independent draws, else
     None; `predicted` and `predicted_row` are the closed forms: for a head those of independent
     entries of variance 1. `logit_variance` is within rows. `reach` is what the axes of scores
-    and of logits span.
+    and of logits span. `most_keys` is how many keys a row sees at most; `even_weight` and
+    `even_keys` are what the largest weight and the effective number of keys would be on average
+    over the rows if all weights were even.
     """
 
     d_k: int
@@ -81,7 +83,9 @@ class Side:
     name: str
     divisor: float
     scores: pd.DataFrame
+    scores_curve: pd.DataFrame
     logits: pd.DataFrame
+    logits_curve: pd.DataFrame
     reach: tuple[float, float]
     row: pd.DataFrame
     chain: pd.DataFrame
@@ -92,6 +96,9 @@ class Side:
     predicted: float
     predicted_row: float
     logit_variance: float
+    most_keys: int
+    even_weight: float
+    even_keys: float
 
 
 def reach(scores: pd.DataFrame) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -130,8 +131,8 @@ def _take_divisor() -> None:
 # --- predict, then reveal
 
 
-def is_in_view(setting: Setting) -> bool:
-    """Whether the answer is shown: at once, or when it was asked for since the last change."""
+def is_in_view(of: Hashable) -> bool:
+    """Whether the answer is shown: at once, or when it was asked for of this very question."""
     keep("ask", bool(selected.current().ask))
     with st.container(horizontal=True, vertical_alignment="center"):
         ask = st.toggle(
@@ -143,15 +144,15 @@ def is_in_view(setting: Setting) -> bool:
             st.session_state.pop("revealed", None)
             selected.change(ask=0, revealed=0)
             return True
-        opening = setting if selected.current().revealed else None
-        shown = st.session_state.setdefault("revealed", opening) == setting
-        st.button("Reveal", on_click=_reveal, args=(setting,), disabled=shown, type="primary")
+        opening = of if selected.current().revealed else None
+        shown = st.session_state.setdefault("revealed", opening) == of
+        st.button("Reveal", on_click=_reveal, args=(of,), disabled=shown, type="primary")
     selected.change(ask=1, revealed=int(shown))
     return shown
 
 
-def _reveal(setting: Setting) -> None:
-    st.session_state["revealed"] = setting
+def _reveal(of: Hashable) -> None:
+    st.session_state["revealed"] = of
 
 
 # --- what is drawn of it

@@ -39,14 +39,17 @@ def _drawn(setting: Setting) -> Side:
     pooled, within = synthetic.pooled_variance(draw.scores), synthetic.row_variance(draw.scores)
     step = lab_frames.step_of(vectors)
     scores = lab_frames.histogram(draw.scores, 1.0, mean, variance, step)
+    spanned = reach(scores)
     return Side(
         d_k=d_k,
         n=setting.n,
         name=divisor_name(setting.power),
         divisor=divisor,
         scores=scores,
+        scores_curve=lab_frames.normal_curve(mean, variance, 1.0, spanned),
         logits=lab_frames.histogram(draw.scores, divisor, mean, variance, step),
-        reach=reach(scores),
+        logits_curve=lab_frames.normal_curve(mean, variance, divisor, spanned),
+        reach=spanned,
         row=lab_frames.row(draw.scores[0], divisor),
         chain=lab_frames.chain(simulations),
         gradients=lab_frames.gradients(simulations),
@@ -56,6 +59,9 @@ def _drawn(setting: Setting) -> Side:
         predicted=variance,
         predicted_row=moments.row_variance(vectors, d_k),
         logit_variance=within.value / divisor**2,
+        most_keys=setting.n,
+        even_weight=1 / setting.n,
+        even_keys=float(setting.n),
     )
 
 

@@ -41,6 +41,11 @@ class Lab:
     vectors: RealHead | None = None
     read: Side | None = None
 
+    @property
+    def question(self) -> tuple[object, ...]:
+        """What tells one prediction from another."""
+        return self.setting, self.place.key if self.place else None, self.query
+
 
 def lab(setting: Setting, place: Place | None, head: Head | None, query: int | None) -> Lab:
     """Both sides under the divisor that is set."""
@@ -65,7 +70,7 @@ def scores(lab: Lab) -> None:
     """What q·k is, and why a trained head's variance is not d_k."""
 
     def picture(side: Side) -> Drawing:
-        return chain_charts.histogram(side.scores, "q·k", "1", side.reach)
+        return chain_charts.histogram(side.scores, side.scores_curve, "q·k", "1", side.reach)
 
     drawn = told.scores_drawn(lab.drawn)
     _stage(lab, "scores", picture, drawn, told.scores_read, why_not_d_k)
@@ -91,7 +96,8 @@ def logits(lab: Lab) -> None:
     """The same, divided."""
 
     def picture(side: Side) -> Drawing:
-        return chain_charts.histogram(side.logits, "logit", side.name, side.reach)
+        curve = side.logits_curve
+        return chain_charts.histogram(side.logits, curve, "logit", side.name, side.reach)
 
     def read(side: Side) -> str:
         return told.logits(side, lab.setting.power)
@@ -124,7 +130,8 @@ def saturation(lab: Lab) -> None:
     quantity = lab_controls.saturation()
 
     def picture(side: Side) -> Drawing:
-        return chain_charts.saturation(side.chain, quantity, side.n)
+        even = side.even_weight if quantity == "largest weight" else side.even_keys
+        return chain_charts.saturation(side.chain, quantity, even, side.most_keys)
 
     def read(side: Side) -> str:
         return told.saturation(side, quantity)
@@ -146,7 +153,7 @@ def gradient(lab: Lab, quantity: str = "‖dL/dq‖", stage: str = "gradient") -
 
 def random_loss(lab: Lab) -> None:
     """That no loss of the model's own is asked."""
-    st.caption(look.plain(f"Of the real head, {told.RANDOM_LOSS}."))
+    st.caption(look.plain(told.RANDOM_LOSS))
 
 
 def _stage(
@@ -276,7 +283,7 @@ MAPS = {
 
 def gradients(lab: Lab) -> None:
     """Distributions of three lengths, with mean and median, and what is true of them."""
-    for sentence in told.gradient_seen(lab.drawn, lab.setting.n):
+    for sentence in told.gradient_seen(lab.drawn, lab.setting):
         st.markdown(look.plain(sentence))
     quantity = lab_controls.gradient()
     gradient(lab, quantity, "gradients")

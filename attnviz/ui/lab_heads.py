@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from attnviz.synthetic import Simulation
 
 PAIRS_OF_A_HEAD = 2**16  # for the moments of all heads; 256 queries with 256 keys
-OWN = "its own scale"
+ITS_OWN = ", its own"
+NUDGES = 2000  # of the weights of all rows together, whose way back to the queries is measured
 
 
 @dataclass(frozen=True)
@@ -75,31 +77,38 @@ def read(place: Place, power: float, query: int, seed: int) -> Side | None:
     logits = head_moments.row_logits(rows, divisor)
     at = int((rows.positions - query).abs().argmin())
     shown = logits[rows.visible]
-    simulations = _head_simulations(place, power, seed)
+    chain, nudged = _chain(place, power, seed)
     spread = found.pooled_variance**0.5
     scores = lab_frames.histogram(
         rows.seen_scores, 1.0, 0.0, float(found.d_k), around=(found.mean, spread)
     )
+    spanned, expected = reach(scores), float(found.d_k)
     # What a model adds to q·k, as T5 does, may put its logits elsewhere.
     around = (float(shown.mean()), float(shown.std(correction=0)))
     weights = head_moments.row_weights(rows, divisor)
+    keys = head_moments.of_several_keys(rows).visible.sum(-1).double()
     return Side(
         d_k=found.d_k,
         n=int(rows.visible[at].sum()),
         name=divisor_name(power),
         divisor=divisor,
         scores=scores,
+        scores_curve=lab_frames.normal_curve(0.0, expected, 1.0, spanned),
         logits=lab_frames.histogram(shown, 1.0, 0.0, found.d_k / divisor**2, around=around),
-        reach=reach(scores),
+        logits_curve=lab_frames.normal_curve(0.0, expected, divisor, spanned),
+        reach=spanned,
         row=lab_frames.row_of(rows.scores[at], logits[at], weights[at], head.labels),
-        chain=lab_frames.chain(simulations),
-        gradients=lab_frames.gradients(simulations),
-        marks=lab_frames.gradient_marks(simulations),
+        chain=chain,
+        gradients=lab_frames.gradients(nudged),
+        marks=lab_frames.gradient_marks(nudged),
         variance=(found.pooled_variance, None),
         row_variance=(found.row_variance, None),
-        predicted=float(found.d_k),
-        predicted_row=float(found.d_k),
+        predicted=expected,
+        predicted_row=expected,
         logit_variance=_within(logits, rows),
+        most_keys=int(keys.max()),
+        even_weight=float((1 / keys).mean()),
+        even_keys=float(keys.mean()),
     )
 
 
@@ -110,25 +119,47 @@ def _within(logits: Tensor, rows: HeadRows) -> float:
     return float(row_variance(logits, rows.visible))
 
 
-def _head_simulations(place: Place, power: float, seed: int) -> dict[str, Simulation]:
-    """The head's rows under each divisor, and under the model's own where that is none of them."""
+def _chain(place: Place, power: float, seed: int) -> tuple[pd.DataFrame, dict[str, Simulation]]:
+    """The head's rows under each divisor, and the same rows nudged many times.
+
+    The saturation counts each row once, the gradients each nudge.
+    """
+    import pandas as pd
+
+    from attnviz import lab_frames
+
+    found = {name: _measured(place, by, seed) for name, by in _divisors(place, power).items()}
+    nudged = {name: many for name, (_, many) in found.items()}
+    once = lab_frames.chain({name: rows for name, (rows, _) in found.items()})
+    many = lab_frames.chain(nudged)
+    of_gradients = many["stage"] == "gradient"
+    return pd.concat([once[~of_gradients], many[of_gradients]], ignore_index=True), nudged
+
+
+def _divisors(place: Place, power: float) -> dict[str, float]:
+    """The divisors in view, and the model's own where that is none of them."""
     head = real_head(place)
-    if head is None:
-        return {}
+    assert head is not None
     d_k, own = head.moments.d_k, head.own_divisor
     divisors = {name: float(d_k) ** known for name, known in powers(power).items()}
-    if not any(abs(own / divisor - 1) < 1e-4 for divisor in divisors.values()):
-        divisors[OWN] = own
-    return {name: _measured(place, divisor, seed) for name, divisor in divisors.items()}
+    if not any(math.isclose(own, divisor, rel_tol=1e-4) for divisor in divisors.values()):
+        divisors[f"{own:.4g}{ITS_OWN}"] = own
+    return divisors
 
 
 @st.cache_resource(max_entries=128, show_spinner=False, hash_funcs={Place: lambda place: place.key})
-def _measured(place: Place, divisor: float, seed: int) -> Simulation:
+def _measured(place: Place, divisor: float, seed: int) -> tuple[Simulation, Simulation]:
+    """Each row once, and with as many nudges as make `NUDGES` with the other rows."""
     from attnviz import head_moments
 
     head = real_head(place)
     assert head is not None
-    return head_moments.measured(head.rows, divisor, seed)
+    rows = head_moments.of_several_keys(head.rows)
+    nudges = -(-NUDGES // len(rows.scores))
+    return (
+        head_moments.measured(rows, divisor, seed),
+        head_moments.measured(rows, divisor, seed, nudges),
+    )
 
 
 @st.cache_resource(max_entries=8, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})

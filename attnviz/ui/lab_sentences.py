@@ -6,10 +6,12 @@ import math
 from typing import TYPE_CHECKING
 
 from attnviz.ui import sentences
-from attnviz.ui.lab_heads import OWN, PAIRS_OF_A_HEAD, RealHead
+from attnviz.ui.lab_heads import NUDGES, PAIRS_OF_A_HEAD, RealHead
 from attnviz.ui.sentences import figure, with_error
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from attnviz.ui.heads import Head, WhichHead
     from attnviz.ui.lab import Setting, Side
 
@@ -22,10 +24,13 @@ SECTIONS = (
     "In training",
     "Real models",
 )
+EVENNESS = "entropy, relative to even weights"
+NEARLY_EVEN = 0.9  # of that entropy
 STAGES = {
     "scores": (
         "Scores q·k",
-        "A sum of d_k products. The line is what independent entries of variance 1 promise.",
+        "A sum of d_k products. The line is a normal density: at the left of the closed form's "
+        "mean and variance, at the right of what independent entries of variance 1 promise.",
     ),
     "logits": (
         "Logits, which enter the softmax",
@@ -34,7 +39,8 @@ STAGES = {
     "weights": ("Weights of one row", "What the softmax makes of one query's logits."),
     "saturation": (
         "Saturation of all rows",
-        "Each divisor on one and the same draw: bars are means, ticks medians.",
+        "Each divisor on one and the same draw: bars are means, lines medians. Of the real head, "
+        "rows that see one key only are left out.",
     ),
     "gradient": (
         "Gradient that comes back",
@@ -45,8 +51,20 @@ NO_VECTORS = (
     "This model offers no queries and keys as such, only weights, so there is nothing to divide. "
     "The synthetic side stands alone."
 )
+CLAIM = (
+    "The claim: undivided, q·k has variance d_k; for large d_k the softmax saturates, and its "
+    "gradients vanish. Divided by √d_k the variance is 1 again; by d_k it shrinks too much, and by "
+    "d_k² the signal is destroyed. Each half of that is put to the test."
+)
 HIDDEN = "The answer is hidden until you reveal it."
-RANDOM_LOSS = "the loss's gradient on the weights is drawn: N(0, 1) for each key"
+RANDOM_LOSS = (
+    f"Of the real head no loss is asked: its rows are nudged at random, N(0, 1) for each key, "
+    f"{NUDGES:,} times or more in all."
+)
+ALIKE = (
+    "As it is set, all keys of a row score alike: what differs between them is 0. The weights are "
+    "even under every divisor, and there is nothing to saturate."
+)
 
 
 # --- predict, then reveal
@@ -68,7 +86,12 @@ def divided(power: float, d_k: int) -> str:
     if power == 0:
         return "÷ 1"
     spelt = {0.5: f"√{d_k}", 1.0: f"{d_k}", 2.0: f"{d_k}²"}.get(power, f"{d_k}^{power:g}")
-    return f"÷ {spelt}" if power == 1 else f"÷ {spelt} = {value:,.4g}"
+    return f"÷ {spelt}" if power == 1 else f"÷ {spelt} = {_long(value)}"
+
+
+def _long(value: float) -> str:
+    """Four digits, or all that stand before the point."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 # --- the chain
@@ -88,9 +111,9 @@ def scores_drawn(side: Side) -> str:
 def scores_read(side: Side) -> str:
     """Variance of a head's scores, pooled and within rows."""
     return (
-        f"q·k has variance {figure(side.variance[0])} over all visible pairs and "
-        f"{_figure(side.row_variance[0])} within a row; independent "
-        f"entries of variance 1 would have {side.d_k}"
+        f"q·k has variance {figure(side.variance[0])} over all visible pairs; within a row, mean "
+        f"of the unbiased, {_figure(side.row_variance[0])}; independent entries of variance 1 "
+        f"would have {side.d_k}"
     )
 
 
@@ -198,7 +221,9 @@ def why_not_d_k(head: RealHead) -> list[str]:
         "at once, and the softmax does not see it; a mean of the queries it does see.",
         f"Pooled or within a row: of the variance {figure(found.pooled_variance)} over all "
         f"visible pairs, {figure(found.between_rows)} lies between the means of rows, where no "
-        f"softmax sees it. Within a row it is {_figure(found.row_variance)}.",
+        f"softmax sees it, and {figure(found.pooled_variance - found.between_rows)} within them. "
+        "There a row counts the more the more keys it sees. Estimated for each row without bias, "
+        f"over its keys less one, and averaged over the rows, it is {_figure(found.row_variance)}.",
         f"Dependence: with these means and covariances, queries and keys that know nothing of "
         f"each other would have mean {found.independent_mean:.3g} and variance "
         f"{figure(found.independent_variance)}; this head has {found.mean:.3g} and "
@@ -231,10 +256,13 @@ def variance_seen(setting: Setting) -> str:
 
 def kurtosis_seen(setting: Setting) -> str:
     """What to see in the kurtosis."""
+    if _all_alike(setting) and not (setting.query_std and setting.key_std):
+        return "Excess kurtosis is 0 for a normal distribution. No divisor changes it."
     return (
         "Excess kurtosis is 0 for a normal distribution. As a sum of d_k terms, q·k comes nearer "
         f"to one as d_k grows, whatever its entries are (here: {entries(setting)}). No divisor "
-        "changes it."
+        "changes it. A fourth moment rests on the few largest products: where the line is high, "
+        "a sample mostly misses them, and points lie below it by more than their errors say."
     )
 
 
@@ -259,19 +287,32 @@ def layers_caption(head: WhichHead) -> str:
 
 
 def freezing(setting: Setting) -> list[str]:
-    """Where rows freeze, from the numbers set."""
-    limit = 2 * math.log(setting.n)
+    """Where rows freeze, from what is set."""
+    from attnviz.moments import freezing_d_k, row_variance
+
+    if _all_alike(setting):
+        return [ALIKE]
+    limit, per_entry = 2 * math.log(setting.n), row_variance(setting.vectors, 1)
+    at, of_512 = (freezing_d_k(n, 0.0, setting.vectors) for n in (setting.n, 512))
+    law = "2 ln n" if setting.plain or per_entry == 1 else f"2 ln n / {per_entry:.3g}"
+    beyond = " Heads of common models have 64 to 256 entries, far beyond." if of_512 < 32 else ""
     return [
         f"The line is where the variance of the logits is 2 ln n, for n = {setting.n} keys "
         f"{limit:.3g}: from there on a few keys hold the weight (the random energy model, Derrida "
         "1981). For so few keys it is a crossover, not a step.",
-        f"Undivided it lies at d_k = 2 ln n for entries of variance 1: {limit:.3g} here, and "
-        f"{2 * math.log(512):.3g} for 512 keys. Heads have 32 to 256 entries, far beyond. Under "
-        "√d_k the colour does not change from left to right, only with n: that is what the root "
-        "is for. It does nothing about n (SSMax by Nakanishi 2025 multiplies by ln n).",
+        f"Undivided it lies at d_k = {law}: {at:.3g} here, and {of_512:.3g} for 512 keys.{beyond} "
+        "Under √d_k the colour hardly changes from left to right, only with n: that is what the "
+        "root is for. It does nothing about n (SSMax by Nakanishi 2025 multiplies by ln n).",
         "Divided by d_k or d_k², rows are the more even the wider the head: nothing is sharp "
         "any more, at least before training.",
     ]
+
+
+def _all_alike(setting: Setting) -> bool:
+    """Whether no key of a row can score otherwise than the rest."""
+    from attnviz.moments import row_variance
+
+    return row_variance(setting.vectors, 1) == 0
 
 
 def map_caption(setting: Setting, trials: int, head: WhichHead | None) -> str:
@@ -289,8 +330,12 @@ def map_caption(setting: Setting, trials: int, head: WhichHead | None) -> str:
 # --- gradient
 
 
-def gradient_seen(side: Side, n: int) -> list[str]:
+def gradient_seen(side: Side, setting: Setting) -> list[str]:
     """The two halves of the claim about gradients, from the numbers drawn."""
+    if _all_alike(setting):
+        return [ALIKE]
+    if side.d_k == 1:
+        return ["At d_k = 1 all four divisors are 1: there is nothing to compare."]
     marks = side.marks[side.marks["quantity"] == "‖dL/dq‖"].set_index("divisor")
     bare, root = marks.loc["1"], marks.loc["√d_k"]
     return [
@@ -298,18 +343,31 @@ def gradient_seen(side: Side, n: int) -> list[str]:
         f"{_number(bare['mean'])}{_times(bare['mean'], bare['median'])}; under √d_k the median is "
         f"{_number(root['median'])} and the mean {_number(root['mean'])}.",
         "So the folk story is half true. As d_k grows the typical query's gradient dies, and "
-        "sooner the fewer keys there are. The mean does not: it rises towards √(2/π) M_n"
-        f"{_limit(n)} (M_n is the expected largest of n standard normal numbers), because in a "
-        "few rows two keys nearly tie, and these rows carry everything. Training then hangs on a "
+        "sooner the fewer keys there are. The mean does not: it goes towards √(2/π) M_n"
+        f"{_limit(setting)} (M_n is the expected largest of n standard normal numbers), because in "
+        "a few rows two keys nearly tie, and these rows carry everything. Training then hangs on a "
         "few loud rows: noisy, not silent.",
-        f"Divided by d_k ({_number(marks.loc['d_k']['median'])}) or d_k² "
-        f"({_number(marks.loc['d_k²']['median'])}), it is small for another reason: the weights "
-        "are nearly even, ‖J‖ is that of even weights, and dL/dq has the divisor as a factor once "
-        "more.",
+        _small(side, marks["median"]),
         "‖J‖ is the softmax's own part, ‖dL/dz‖ what reaches the logits; only ‖dL/dq‖ = "
         "‖Kᵀ dL/dz‖ / divisor has the factor 1/divisor in it. ‖J‖ is largest in between, not at "
         "even weights.",
     ]
+
+
+def _small(side: Side, medians: pd.Series) -> str:
+    """Why little comes back under d_k and d_k²."""
+    entropies = side.chain[side.chain["quantity"] == EVENNESS].set_index("divisor")["mean"]
+    said = (
+        f"Divided by d_k, the typical query gets {_number(medians['d_k'])}, by d_k² "
+        f"{_number(medians['d_k²'])}: dL/dq has 1/divisor as a factor"
+    )
+    if entropies["d_k"] < NEARLY_EVEN:
+        return f"{said}."
+    return (
+        f"{said}, and the weights are nearly even (entropy {entropies['d_k']:.3f} and "
+        f"{entropies['d_k²']:.3f} of even ones), so that nothing is sharp: it is small for another "
+        "reason than undivided."
+    )
 
 
 def gradient_read(side: Side) -> str:
@@ -329,15 +387,12 @@ def _times(mean: float, median: float) -> str:
     return f", {ratio:,.2g} times that" if ratio < 1000 else ", a thousand times that and more"
 
 
-def _limit(n: int) -> str:
+def _limit(setting: Setting) -> str:
     from attnviz.moments import saturated_gradient
 
-    return f" = {saturated_gradient(n):.3g} for {n} keys"
-
-
-def own_scale_row(side: Side) -> str:
-    """That a row of the charts is the model's own divisor, "" where it is one of the four."""
-    return f"“{OWN}” is what the model divides by." if OWN in set(side.chain["divisor"]) else ""
+    limit = saturated_gradient(setting.n, setting.vectors)
+    over = "" if setting.query_std == 1 and setting.query_mean == 0 else " / √(σ_q² + μ_q²)"
+    return f"{over} = {limit:.3g} for {setting.n} keys"
 
 
 def _with_error(value: tuple[float, float | None]) -> str:
@@ -351,4 +406,4 @@ def _figure(value: float) -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:.3g}"
+    return sentences.tens(f"{value:.3g}")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnviz.ui.heads import Head, WhichHead
     from attnviz.ui.readings import Reading
 
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 PART_NAMES = {
     "decoder": "decoder: tokens among themselves",
     "encoder": "encoder: tokens among themselves",
@@ -401,7 +402,13 @@ def figure(value: float) -> str:
     """Two significant digits, without an exponent where that is readable."""
     if value >= 99.5:
         return f"{value:,.0f}"
-    return f"{value:.2g}"
+    return tens(f"{value:.2g}")
+
+
+def tens(number: str) -> str:
+    """A number with its power of ten as one writes it: 9.4e-10 becomes 9.4·10⁻¹⁰."""
+    digits, sign, power = number.partition("e")
+    return f"{digits}·10{str(int(power)).translate(RAISED)}" if sign else number
 
 
 def weight(value: float) -> str:
@@ -413,4 +420,4 @@ def with_error(value: float, error: float) -> str:
     """A value and its standard error, to the digits that the error allows."""
     digits = max(0, 1 - int(log10(error) // 1)) if error > 0 else 2
     digits = min(digits, 4)
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"

@@ -57,7 +57,8 @@ def _surgery(place: Place, reading: Reading) -> None:
     seed = f" · masks drawn with seed {_masking_seed()}" if effect.predicted == "masked" else ""
     made, whose = f"scores {what}{seed}", told.of_whom(change.of, head)
     st.caption(look.plain(sentences.caption(head, made, whose)))
-    notes = (told.not_changed(reading.capture.unread), told.TRAINED, told.UNTOUCHED)
+    added = told.ADDED if any(call.bias is not None for call in reading.capture.calls) else ""
+    notes = (added, told.not_changed(reading.capture.unread), told.TRAINED, told.UNTOUCHED)
     st.caption(look.plain(" ".join(filter(None, notes))))
     if drawn:
         _take_home(change, reading, made, whose, drawn)
@@ -116,12 +117,13 @@ def _change(place: Place, head: heads.WhichHead, d_k: int) -> Change:
     divisor = _divisor(middle)
     keep("surgery_step", now.surgery_step)
     step = right.select_slider(
-        "Factor on every score",
+        "Factor on every q·k",
         range(NO_SCORES, STRONGEST + 1),
         format_func=lambda step: told.factor_of(surgery.factor_of(step, d_k)),
         key="surgery_step",
         disabled=divisor is not None,
-        help=f"From 0, even weights, over 1/√{d_k} to √{d_k}; 1 is the model’s own scale.",
+        help=f"From 0, which leaves only what the model adds to q·k, over 1/√{d_k} to √{d_k}; "
+        "1 is the model’s own scale.",
     )
     selected.change(surgery_of=of, surgery_step=step)
     factor = 1.0 if divisor else surgery.factor_of(step, d_k)

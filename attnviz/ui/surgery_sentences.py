@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 NEAR = 1.5  # times as much or as little is still near
 LEVEL = 0.05  # nats per token; what differs less is called level
+ADDED = (
+    "What this model adds to q·k, such as terms of position, stays as it is, even where its own "
+    "scale divides it too."
+)
 TRAINED = (
     "The model was trained with its own divisor: this shows what this trained model needs, not how "
     "a training with another divisor would have gone."
@@ -53,7 +57,7 @@ def as_factor(what: str, factor: float, several: bool) -> str:
     if factor == 1:
         return ""
     about = "on average about " if several else ""
-    return f"{what[0].upper()}{what[1:]}, every score is {about}{factor:.3g} times the model’s own."
+    return f"{what[0].upper()}{what[1:]}, q·k is {about}{factor:.3g} times the model’s own."
 
 
 def factor_of(factor: float) -> str:

@@ -22,6 +22,9 @@ CHAIN = lab_frames.chain(
     {name: synthetic.measured(DRAW, synthetic.divisor(D_K, p)) for name, p in POWERS.items()}
 )
 QUANTITIES = [*chain.ENDS]
+EVEN = dict(zip(QUANTITIES, (1 / N, 1.0, float(N)), strict=True))
+CURVE = lab_frames.normal_curve(0.0, float(D_K), 1.0, (-12.0, 12.0))
+NOTHING = lab_frames.normal_curve(0.0, 0.0, 1.0, (-12.0, 12.0))
 ROW = pd.DataFrame(
     {
         "key": [0, 1, 2, 3, 4],
@@ -40,7 +43,7 @@ def bins_of(divisor: float, variance: float = D_K) -> pd.DataFrame:
 @pytest.mark.parametrize("divisor", ["1", "d_k²", "d_k^0.75"])
 def test_bars_of_a_histogram_are_as_high_as_the_density(divisor: str):
     bins = bins_of(1.0)
-    rects = Rendered(chain.histogram(bins, "q·k", divisor, (-12.0, 12.0)).to_dict()).rects(0)
+    rects = Rendered(chain.histogram(bins, CURVE, "q·k", divisor, (-12.0, 12.0)).to_dict()).rects(0)
     seen = bins[bins["density"] > 0]
     assert len(rects) == len(seen)
     heights = np.array([rect.height for rect in rects])
@@ -53,7 +56,7 @@ def test_bars_of_a_histogram_are_as_high_as_the_density(divisor: str):
 def test_the_axis_reaches_as_far_whatever_the_bins():
     widths = []
     for divisor in (1.0, 4.0):
-        spec = chain.histogram(bins_of(divisor), "q·k", "1", (-12.0, 13.0)).to_dict()
+        spec = chain.histogram(bins_of(divisor), CURVE, "q·k", "1", (-12.0, 13.0)).to_dict()
         x = spec["layer"][0]["encoding"]["x"]
         assert x["scale"]["domain"] == [-12, 13]
         assert x["title"] == "q·k"
@@ -62,25 +65,27 @@ def test_the_axis_reaches_as_far_whatever_the_bins():
 
 
 def test_the_predicted_line_is_left_out_where_nothing_is_predicted():
-    with_line = chain.histogram(bins_of(1.0), "q·k", "d_k", (-9.0, 9.0)).to_dict()
+    with_line = chain.histogram(bins_of(1.0), CURVE, "q·k", "d_k", (-9.0, 9.0)).to_dict()
     assert [layer["mark"]["type"] for layer in with_line["layer"]] == ["rect", "line"]
     assert with_line["layer"][1]["mark"]["strokeDash"] == theme.DIVISOR_DASHES["d_k"]
-    without = chain.histogram(bins_of(1.0, 0.0), "q·k", "d_k", (-9.0, 9.0)).to_dict()
+    without = chain.histogram(bins_of(1.0, 0.0), NOTHING, "q·k", "d_k", (-9.0, 9.0)).to_dict()
     assert [layer["mark"]["type"] for layer in without["layer"]] == ["rect"]
     assert Rendered(without).rects(0)
 
 
 def test_a_histogram_narrower_than_a_pixel_is_still_seen():
-    spec = chain.histogram(bins_of(4096.0), "q·k", "d_k²", (-12.0, 12.0)).to_dict()
+    spec = chain.histogram(bins_of(4096.0), CURVE, "q·k", "d_k²", (-12.0, 12.0)).to_dict()
     rects = Rendered(spec).rects(0)
     assert max(rect.width for rect in rects) < 0.1
     assert {float(rect.looks["stroke-width"]) for rect in rects} == {chain.THINNEST}
-    wide = Rendered(chain.histogram(bins_of(1.0), "q·k", "1", (-12.0, 12.0)).to_dict()).rects(0)
+    wide = Rendered(
+        chain.histogram(bins_of(1.0), CURVE, "q·k", "1", (-12.0, 12.0)).to_dict()
+    ).rects(0)
     assert {float(rect.looks["stroke-width"]) for rect in wide} == {0}
 
 
 def test_tooltips_of_a_histogram_tell_measured_and_predicted():
-    bars = chain.histogram(bins_of(1.0), "q·k", "1", (-9.0, 9.0)).to_dict()["layer"][0]
+    bars = chain.histogram(bins_of(1.0), CURVE, "q·k", "1", (-9.0, 9.0)).to_dict()["layer"][0]
     fields = [x["field"] for x in bars["encoding"]["tooltip"]]
     assert fields == ["left", "right", "density", "predicted"]
 
@@ -169,7 +174,7 @@ def along(quantity: str, values: pd.Series) -> np.ndarray:
 @pytest.mark.parametrize("width", [330, 900])
 def test_each_divisor_has_a_bar_up_to_its_mean_and_a_line_at_its_median(quantity: str, width: int):
     rows = rows_of(quantity)
-    spec = chain.saturation(CHAIN, quantity, N).to_dict()
+    spec = chain.saturation(CHAIN, quantity, EVEN[quantity], N).to_dict()
     rendered = Rendered(spec, width)
     rects = rendered.rects(0)
     whole = max(
@@ -197,7 +202,7 @@ def test_each_divisor_has_a_bar_up_to_its_mean_and_a_line_at_its_median(quantity
 @pytest.mark.parametrize("quantity", QUANTITIES)
 def test_names_numbers_and_ends_are_written(quantity: str):
     rows = rows_of(quantity)
-    rendered = Rendered(chain.saturation(CHAIN, quantity, N).to_dict())
+    rendered = Rendered(chain.saturation(CHAIN, quantity, EVEN[quantity], N).to_dict())
     numbers = [text.words for text in rendered.texts(3)]
     assert numbers == list(map(chain.written, rows["mean"], rows["standard_error"]))
     words = rendered.words()
@@ -229,21 +234,21 @@ def test_means_have_the_digits_that_their_error_leaves_them(mean: float, error: 
 
 def test_a_single_row_has_a_bar_but_no_error():
     frame = CHAIN.assign(standard_error=np.nan)
-    rendered = Rendered(chain.saturation(frame, "largest weight", N).to_dict())
+    rendered = Rendered(chain.saturation(frame, "largest weight", 1 / N, N).to_dict())
     assert len(rendered.rects(0)) == 5
     assert "NaN" not in rendered.words()
 
 
 def test_one_key_alone_has_an_axis():
     frame = CHAIN.assign(mean=1.0, median=1.0, standard_error=0.0)
-    spec = chain.saturation(frame, "effective number of keys", 1).to_dict()
+    spec = chain.saturation(frame, "effective number of keys", 1.0, 1).to_dict()
     assert {rect.width for rect in Rendered(spec).rects(0)} == {0}
 
 
 def test_equal_input_gives_equal_charts():
     for build in (
-        lambda: chain.histogram(bins_of(1.0), "q·k", "1", (-9.0, 9.0)),
+        lambda: chain.histogram(bins_of(1.0), CURVE, "q·k", "1", (-9.0, 9.0)),
         lambda: chain.weights(ROW, "1"),
-        lambda: chain.saturation(CHAIN, QUANTITIES[0], N),
+        lambda: chain.saturation(CHAIN, QUANTITIES[0], 1 / N, N),
     ):
         assert build().to_dict() == build().to_dict()

@@ -71,9 +71,9 @@ def test_the_factor_0_is_a_line_across():
     slope, start = np.polyfit(POINTS["value"][1:], down, 1)
     assert y == pytest.approx(start + slope * 8.1, abs=0.01)
     (name,) = rendered.texts(2)
-    assert name.words == "× 0: even weights"
+    assert name.words == "× 0: without q·k"
     without = losses.against_factor(POINTS.iloc[1:], "loss").to_dict()
-    assert "even weights" not in Rendered(without).words()
+    assert "without q·k" not in Rendered(without).words()
 
 
 def test_noise_is_no_finding():

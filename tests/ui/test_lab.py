@@ -10,10 +10,9 @@ import pytest
 import saved_models
 import torch
 
-from attnviz import attention, moments, synthetic
+from attnviz import attention, head_moments, moments, synthetic
 from attnviz.ui import lab_draws, lab_heads
 from attnviz.ui.lab import POWER_NAMES, Setting, divisor_name, powers
-from attnviz.ui.lab_heads import OWN
 from attnviz.ui.readings import Asked, Reading, served
 from attnviz.ui.views import Place
 
@@ -22,6 +21,7 @@ PLACES = {
     "bundled": Place(Asked("bundled", TEXT), "decoder", 0, 2),
     "minilm": Place(Asked("minilm", TEXT), "encoder", 5, 11),
 }
+OF_A_ROW = ("positions", "query", "scores", "visible")
 SETTING = Setting(d_k=13, n=7, seed=3)
 
 
@@ -128,22 +128,54 @@ def test_a_real_head_equals_an_independent_computation(model: str, power: float)
     weights = exponentials / exponentials.sum(1, keepdims=True)
     np.testing.assert_allclose(side.row["weight"], weights[8][seen[8]], atol=1e-12)
     np.testing.assert_allclose(side.row["score"], scores[8][seen[8]])
+    several = seen.sum(1) > 1  # in a row of one key no divisor changes anything
+    weights, seen = weights[several], seen[several]
     found = side.chain.set_index(["divisor", "quantity"])["mean"]
     assert found[(side.name, "largest weight")] == pytest.approx(weights.max(1).mean())
+    assert side.even_weight == pytest.approx((1 / seen.sum(1)).mean())
+    assert (side.even_keys, side.most_keys) == (seen.sum(1).mean(), n)
     entropy = -np.sum(np.where(weights > 0, weights * np.log(np.maximum(weights, 1e-300)), 0), 1)
     keys = seen.sum(1)
-    relative = entropy / np.log(np.maximum(keys, 2))
+    relative = entropy / np.log(keys)
     name = (side.name, "entropy, relative to even weights")
     assert found[name] == pytest.approx(relative.mean())
     jacobians = [np.diag(p) - np.outer(p, p) for p in weights]
     lengths = [np.linalg.norm(jacobian) for jacobian in jacobians]
     assert found[(side.name, "‖J‖")] == pytest.approx(np.mean(lengths), rel=1e-6)
-    loss = np.random.default_rng([7, n, n]).standard_normal((n, n))
-    back = [key.T @ (j @ g) / d_k**power for j, g in zip(jacobians, loss, strict=True)]
-    norms = [np.linalg.norm(gradient) for gradient in back]
+    times = -(-lab_heads.NUDGES // len(weights))
+    loss = np.random.default_rng([7, times * len(weights), n]).standard_normal(
+        (times, len(weights), n)
+    )
+    norms = [
+        np.linalg.norm(key.T @ (j @ g) / d_k**power)
+        for of_rows in loss
+        for j, g in zip(jacobians, of_rows, strict=True)
+    ]
+    assert len(norms) >= lab_heads.NUDGES
     assert found[(side.name, "‖dL/dq‖")] == pytest.approx(np.mean(norms), rel=1e-6)
     median = side.marks.set_index(["divisor", "quantity"])["median"]
     assert median[(side.name, "‖dL/dq‖")] == pytest.approx(np.median(norms), rel=1e-6)
+
+
+def test_gradients_of_a_head_hardly_hang_on_their_seed():
+    """Thirteen rows, nudged often enough that two digits stand."""
+    marks = [lab_heads.read(PLACES["bundled"], 0.5, 8, seed).marks for seed in (1, 7)]
+    means = [mark.set_index(["divisor", "quantity"])["mean"]["√d_k", "‖dL/dq‖"] for mark in marks]
+    assert means[0] == pytest.approx(means[1], rel=0.05)
+
+
+def test_even_rows_have_all_of_their_entropy():
+    chain = lab_heads.read(PLACES["bundled"], 2.0, 8, 7).chain.set_index(["divisor", "quantity"])
+    assert chain.loc[("d_k²", "entropy, relative to even weights"), "mean"] > 0.999
+
+
+def test_rows_of_one_key_count_only_where_there_is_no_other():
+    asked = Asked("bundled", "cat")
+    reading = served(asked)
+    rows = head_moments.rows_of(reading.calls("decoder")[0], 1)
+    first = replace(rows, **{name: getattr(rows, name)[:1] for name in OF_A_ROW})
+    assert len(head_moments.of_several_keys(first).scores) == 1
+    assert len(head_moments.of_several_keys(rows).scores) == len(rows.scores) - 1
 
 
 @pytest.mark.parametrize("model", PLACES)
@@ -176,8 +208,12 @@ def test_a_scale_that_is_none_of_the_four_has_a_row_of_its_own(tmp_path: Path):
     place = Place(Asked(model, TEXT), "decoder", 0, 1)
     side = lab_heads.read(place, 0.5, 3, seed=1)
     assert side is not None
-    assert list(dict.fromkeys(side.chain["divisor"])) == ["1", "√d_k", "d_k", "d_k²", OWN]
-    assert OWN not in set(lab_heads.read(PLACES["minilm"], 0.5, 3, seed=1).chain["divisor"])
+    *named, own = dict.fromkeys(side.chain["divisor"])
+    assert named == ["1", "√d_k", "d_k", "d_k²"]
+    call = served(place.asked).calls("decoder")[0]
+    assert own == f"{1 / call.scale:.4g}, its own"
+    four = lab_heads.read(PLACES["minilm"], 0.5, 3, seed=1)
+    assert list(dict.fromkeys(four.chain["divisor"])) == named
 
 
 def test_soft_cap_and_bias_are_the_models_own(tmp_path: Path):

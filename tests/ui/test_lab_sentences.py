@@ -15,10 +15,16 @@ from attnviz.ui.heads import head
 from attnviz.ui.lab import Setting, Side
 from attnviz.ui.lab_sentences import divided
 from attnviz.ui.readings import Asked
+from attnviz.ui.sentences import RAISED
 from attnviz.ui.views import Place
 
+LOWERED = {raised: lowered for lowered, raised in RAISED.items()}
 SETTING = Setting(d_k=64, n=8, seed=3)
 MINILM = Place(Asked("minilm", "The cat sat on the mat because it was tired."), "encoder", 5, 11)
+
+
+def gradient_of(setting: Setting) -> list[str]:
+    return lab_sentences.gradient_seen(lab_draws.drawn(setting), setting)
 
 
 def side(weights: list[float], **changes) -> Side:
@@ -104,11 +110,54 @@ def test_the_freezing_line_has_its_number():
 
 
 def test_both_halves_of_the_claim_about_gradients_are_told():
-    told = lab_sentences.gradient_seen(lab_draws.drawn(replace(SETTING, d_k=1024)), 8)
+    told = gradient_of(replace(SETTING, d_k=1024))
     found = re.search(r"query gets (\S+), the mean is ([\d.]+), a thousand times", told[0])
     assert found
-    assert float(found[1]) < 1e-3 < 0.9 < float(found[2])
-    assert f"= {saturated_gradient(8):.3g} for 8 keys" in told[1]
+    assert float(found[1].replace("·10⁻", "e-").translate(LOWERED)) < 1e-3 < 0.9 < float(found[2])
+    assert f"√(2/π) M_n = {saturated_gradient(8):.3g} for 8 keys" in told[1]
+    assert "nearly even (entropy 1.000 and 1.000 of even ones)" in told[2]
+
+
+@pytest.mark.parametrize("moved", [{"query_std": 0.5}, {"query_mean": 2.0}])
+def test_the_limit_of_the_gradient_moves_with_the_queries(moved: dict[str, float]):
+    """The mean that is drawn is near the limit that is told."""
+    setting = replace(SETTING, d_k=1024, **moved)
+    told = " ".join(gradient_of(setting))
+    found = re.search(r"mean is ([\d.]+).*M_n / √\(σ_q² \+ μ_q²\) = ([\d.]+) for 8", told)
+    assert found
+    assert float(found[1]) == pytest.approx(float(found[2]), rel=0.15)
+
+
+@pytest.mark.parametrize(
+    "moved", [{"correlation": 1.0}, {"key_std": 0.0}, {"query_std": 0.0}, {"correlation": -1.0}]
+)
+def test_where_all_keys_score_alike_nothing_else_is_claimed(moved: dict[str, float]):
+    setting = replace(SETTING, **moved)
+    assert gradient_of(setting) == [lab_sentences.ALIKE]
+    assert lab_sentences.freezing(setting) == [lab_sentences.ALIKE]
+
+
+def test_at_d_k_1_there_is_nothing_to_compare():
+    assert "all four divisors are 1" in gradient_of(replace(SETTING, d_k=1))[0]
+
+
+def test_weights_that_are_not_even_are_not_called_so():
+    told = gradient_of(replace(SETTING, d_k=4, query_std=4.0, key_std=4.0))
+    assert "nearly even" not in " ".join(told)
+
+
+def test_the_freezing_line_moves_with_the_vectors():
+    told = " ".join(lab_sentences.freezing(replace(SETTING, query_mean=2.0, query_std=0.0)))
+    assert "d_k = 2 ln n / 4: 1.04 here, and 3.12 for 512" in told
+    weak = " ".join(lab_sentences.freezing(replace(SETTING, query_std=0.1)))
+    assert "416 here" in weak
+    assert "far beyond" not in weak
+
+
+def test_small_numbers_are_written_with_their_power():
+    drawn = lab_draws.drawn(replace(SETTING, d_k=1024, power=2.0))
+    said = lab_sentences.logits(drawn, 2.0)
+    assert re.search(r"÷ 1024² = 1,048,576: variance 9\.\d·10⁻¹⁰ within a row, predicted", said)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +175,7 @@ def test_the_ratio_of_mean_and_median(mean: float, median: float, said: str):
         [(name, "‖dL/dq‖", *numbers) for name, numbers in lengths.items()],
         columns=["divisor", "quantity", "mean", "median"],
     )
-    told = lab_sentences.gradient_seen(side([1.0], marks=marks), 8)[0]
+    told = lab_sentences.gradient_seen(side([1.0], marks=marks), SETTING)[0]
     assert f"the mean is {mean:.3g}{said}; under √d_k" in told
 
 

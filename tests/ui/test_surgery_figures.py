@@ -61,7 +61,7 @@ def test_undivided_is_shown_first_with_the_numbers_of_the_run():
     assert headline(app) == f"Undivided: {after:.2f} nats per token instead of {before:.2f}"
     assert charts(app) == {"factor", "next", "tokens"}
     words = said(app)
-    assert "the model divides by √32, d_k = 32. Undivided, every score is 5.66 times" in words
+    assert "the model divides by √32, d_k = 32. Undivided, q·k is 5.66 times" in words
     assert "real · Bundled storyteller · all heads · n = 21 · d_k = 32" in words
     assert "never changed" in words
 

@@ -45,9 +45,7 @@ def test_headline(effect: Effect, sentence: str):
 
 
 def test_what_a_divisor_is_to_the_model():
-    assert told.as_factor("undivided", 8.0, False) == (
-        "Undivided, every score is 8 times the model’s own."
-    )
+    assert told.as_factor("undivided", 8.0, False) == ("Undivided, q·k is 8 times the model’s own.")
     assert "is on average about 2.35 times" in told.as_factor("as if divided by d_k", 2.3456, True)
     assert told.as_factor("undivided", 1.0, False) == ""
 
