@@ -35,9 +35,9 @@ def the_lab() -> tuple[Lab, Part | None]:
             place = controls.place(*part, places)
             shown = head(place.asked, place.part, place.layer, place.head)
             query = controls.query(shown, places[2])
+    d_k, power = lab_controls.bar(shown)
     with left, look.panel("synthetic", "lab_fields"):
-        setting = lab_controls.setting(shown)
-    lab_controls.divisor()
+        setting = lab_controls.setting(d_k, power)
     return figures.lab(setting, place, shown, query), part
 
 

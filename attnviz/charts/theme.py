@@ -13,6 +13,7 @@ UNREAD = "#777777"  # what a model has and attnviz could not read
 POSITIVE, NEGATIVE = "#CC5500", "#2C7BB6"  # of signed numbers; 0 is the page itself
 STRONGEST = 0.85  # opacity of the largest signed number: words of both themes are read on it
 PALE = 0.5  # opacity of what is not chosen
+PAGE = "light-dark(#FFFFFF, #0F1319)"  # as in .streamlit/config.toml
 WORDS = "currentColor"  # the colour of words, which follows the theme
 
 DIVISOR_COLOURS = {"1": "#D55E00", "√d_k": "#009E73", "d_k": "#666666", "d_k²": "#CC79A7"}

@@ -6,12 +6,13 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.ui import controls, look
 from attnviz.ui import selection as selected
 from attnviz.ui.fields import held, keep, key_of, new_key
 from attnviz.ui.lab import POWER_NAMES, Setting
-from attnviz.ui.selection import MANY_KEYS, NAMES, Selection
+from attnviz.ui.selection import MANY_KEYS, NAMES
 
 if TYPE_CHECKING:
     from attnviz.ui.heads import WhichHead
@@ -32,9 +33,8 @@ ENTRIES_HELP = (
 )
 
 
-def setting(head: WhichHead | None) -> Setting:
-    """What is drawn; the power of d_k is as its field, drawn elsewhere, has it."""
-    d_k = controls.d_k_slider(head)
+def setting(d_k: int, power: float) -> Setting:
+    """What is drawn, beside what stands in the bar."""
     n, seed = controls.keys_and_seed(MANY_KEYS)
     _vectors()
     now = selected.current()
@@ -42,7 +42,7 @@ def setting(head: WhichHead | None) -> Setting:
         d_k,
         n,
         seed,
-        _power_held(now) / 100,
+        power,
         now.entries,  # type: ignore[arg-type] # a link was held against the names
         now.query_std / 100,
         now.key_std / 100,
@@ -98,26 +98,34 @@ def _plain() -> None:
 # --- what it is divided by
 
 
-def divisor() -> None:
-    """Fields for the power of d_k that divides q·k: four that have a name, or any."""
-    chosen = _power_held(selected.current())
-    left, right = look.sides(2, 3, "divisor")
+def bar(head: WhichHead | None) -> tuple[int, float]:
+    """d_k, and the power of it that divides q·k: what one moves while one looks at the charts.
+
+    Wide windows keep it in view.
+    """
+    with st.container(key="lab_bar"):
+        left, middle, right = st.columns([3, 2, 3])
+        with left:
+            d_k = controls.d_k_slider(head)
+        return d_k, _divisor(middle, right) / 100
+
+
+def _divisor(named: DeltaGenerator, any_other: DeltaGenerator) -> int:
+    """Fields for the power of d_k in hundredths: four that have a name, or any."""
+    chosen = held(key_of("power"), selected.current().power)
     st.session_state["divisor"] = DIVISORS.get(chosen)
-    left.segmented_control(
+    named.segmented_control(
         "Divide q·k by", list(DIVISORS.values()), key="divisor", on_change=_take_divisor
     )
     st.session_state[key_of("power")] = chosen
-    right.select_slider(
+    any_other.select_slider(
         "… or by any power of d_k",
         sorted({*range(0, 201, STEP), chosen}),
         format_func=lambda hundredths: f"d_k^{hundredths / 100:g}",
         key=key_of("power"),
     )
     selected.change(power=chosen)
-
-
-def _power_held(now: Selection) -> int:
-    return held(key_of("power"), now.power)
+    return chosen
 
 
 def _take_divisor() -> None:

@@ -111,9 +111,9 @@ def scores_drawn(side: Side) -> str:
 def scores_read(side: Side) -> str:
     """Variance of a head's scores, pooled and within rows."""
     return (
-        f"q·k has variance {figure(side.variance[0])} over all visible pairs; within a row, mean "
-        f"of the unbiased, {_figure(side.row_variance[0])}; independent entries of variance 1 "
-        f"would have {side.d_k}"
+        f"q·k has variance {figure(side.variance[0])} over all visible pairs and, averaged over "
+        f"the rows without bias, {_figure(side.row_variance[0])} within a row; independent entries "
+        f"of variance 1 would have {side.d_k}"
     )
 
 

@@ -38,6 +38,11 @@ STYLE = f"""
   }}
   [class*="st-key-sides"] > * > * > [data-testid="stColumn"] {{ width: 100%; flex: none; }}
 }}
+@media (min-width: {theme.STACKED_BELOW}px) {{
+  [data-testid="stLayoutWrapper"]:has(> .st-key-lab_bar) {{
+    position: sticky; top: 3.75rem; z-index: 9; background: {theme.PAGE}; padding: .5rem 0;
+  }}
+}}
 [class*="st-key-step_"], [class*="st-key-step_"] [data-testid="stVerticalBlock"] {{ gap: .5rem; }}
 [class*="st-key-step_"] .katex-display {{ margin: 0 0 .5rem; }}
 .st-key-steps button {{ padding: .25rem .55rem; }}
