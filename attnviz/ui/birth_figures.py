@@ -9,6 +9,7 @@ import streamlit as st
 from attnviz.charts import birth as charts
 from attnviz.ui import birth_sentences as told
 from attnviz.ui import look
+from attnviz.ui import selection as selected
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
 
@@ -52,7 +53,8 @@ def birth() -> None:
 
 def _steps(last: int) -> int:
     """How far the charts go."""
-    keep("birth_steps", CLOSE)
+    linked = int(selected.current().birth_steps)
+    keep("birth_steps", linked if linked in (CLOSE, last) else CLOSE)
     chosen = st.segmented_control(
         "Steps shown",
         (CLOSE, last),
@@ -61,6 +63,7 @@ def _steps(last: int) -> int:
         required=True,
     )
     assert chosen is not None
+    selected.change(birth_steps=str(chosen))
     return chosen
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from attnviz.ui import circuits, downloads, heads, look, sentences
 from attnviz.ui import circuits_sentences as told
+from attnviz.ui import selection as selected
 from attnviz.ui.circuits import DRAWN_TOKENS, DRAWS, IN_VIEW, SEED, Product, Products, Symmetry
 from attnviz.ui.fields import held
 from attnviz.ui.readings import NotServed, Reading
@@ -58,8 +59,11 @@ def _start(n: int) -> int:
     if n <= IN_VIEW:
         return 0
     last = n - IN_VIEW
-    st.session_state["symmetry_start"] = min(held("symmetry_start", 0), last)
-    return st.slider("First token in view", 0, last, key="symmetry_start")
+    start = min(held("symmetry_start", selected.current().symmetry_start), last)
+    st.session_state["symmetry_start"] = start
+    start = st.slider("First token in view", 0, last, key="symmetry_start")
+    selected.change(symmetry_start=start)
+    return start
 
 
 def _both(found: Symmetry, head: WhichHead) -> list[Drawing]:
@@ -168,8 +172,11 @@ def _query_key(found: Products, place: Place) -> dict[str, Product]:
 
 def _distance(most: int) -> int:
     """How far the query is behind the key."""
-    st.session_state["products_distance"] = min(held("products_distance", 1), most)
-    return st.slider("Distance of the two tokens", 0, most, key="products_distance")
+    distance = min(held("products_distance", selected.current().products_distance), most)
+    st.session_state["products_distance"] = distance
+    distance = st.slider("Distance of the two tokens", 0, most, key="products_distance")
+    selected.change(products_distance=distance)
+    return distance
 
 
 def _output_value(found: Products) -> dict[str, Product]:

@@ -11,6 +11,7 @@ import streamlit as st
 from attnviz.charts import roles as charts
 from attnviz.ui import look
 from attnviz.ui import roles_sentences as told
+from attnviz.ui import selection as selected
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
 
@@ -83,9 +84,10 @@ def roles() -> None:
 def _choice() -> Shown:
     from attnviz.roles import TABLE, VARIANTS
 
-    keep("role_variant", next(iter(VARIANTS)))
-    keep("role_asked", "B")
-    keep("role_sharpness", 1.0)
+    now = selected.current()
+    keep("role_variant", now.role_variant)
+    keep("role_asked", now.role_asked)
+    keep("role_sharpness", float(now.role_sharpness))
     name = st.pills(
         "What is matched, and what is returned",
         list(VARIANTS),
@@ -106,6 +108,7 @@ def _choice() -> Shown:
     )
     assert name is not None
     assert asked is not None
+    selected.change(role_variant=name, role_asked=asked, role_sharpness=str(sharpness))
     return Shown(name, symbols.index(asked), sharpness)
 
 

@@ -22,6 +22,7 @@ MAX_SEED = 9999
 MANY_KEYS = (2, 4, 8, 12, 16, 32, 64, 128, 256, 512)
 STEPS = 7  # of a cell that is worked out
 SECTIONS = 7  # of the scale lab
+THREE = 8  # sections of the projection lab
 LONGEST_IN_URL = 2000  # characters; a longer text stays in the session
 NOWHERE: tuple[None, None] = (None, None)
 
@@ -41,6 +42,16 @@ class Selection:
     view, 0 for all; `colour` and `order` are those of the overview; `beside` names more heads
     as in "0.2 1.3", and `pin` one of `pin_model` on `pin_text` as in "decoder.0.2". `d_k` is
     None while the playground follows the head on screen.
+
+    `section` is that of the scale lab, 0 for all; there `power` of d_k divides, `entries` says
+    what queries and keys are drawn from, with standard deviations, means and a correlation, all
+    of them in hundredths; `ask` hides the answer until it is `revealed`; `saturation` and
+    `gradient` say what is drawn. The fields of `surgery` say where a whole model is changed and
+    how, `surgery_step` in twentieths of a power of d_k; those of `training` which curves of the
+    toy are shown. `three` is the section of the projection lab, 0 for all; there `role` is about
+    the lookup by hand, `tying` about heads that share projections; `symmetry_start` is the first
+    token in view, `products_distance` that of two tokens, and `birth_steps` how far the training
+    log is drawn.
     """
 
     model: str = "bundled"
@@ -91,6 +102,16 @@ class Selection:
     training_optimiser: str = "Adam"
     training_rate: str = "0.001"
     training_second: str = "loss"
+    three: int = 1
+    role_variant: str = "Q, K, V"
+    role_asked: str = "B"
+    role_sharpness: str = "1.0"
+    tying_way: str = "K := V"
+    tying_of: str = "all"
+    tying_seed: int = 0
+    symmetry_start: int = 0
+    products_distance: int = 1
+    birth_steps: str = "2000"
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> tuple[Selection, tuple[str, ...]]:
@@ -159,6 +180,19 @@ NAMES = {
     "training_d_k": ("64", "256"),
     "training_optimiser": ("Adam", "SGD"),
     "training_rate": ("0.001", "0.003", "0.01", "0.3", "1.0", "3.0"),
+    "role_variant": (
+        "Q, K, V",
+        "K = V: content",
+        "K = V: key",
+        "K = V: sum",
+        "K = V: side by side",
+        "K and V exchanged",
+    ),
+    "role_asked": tuple("ABCDEF"),
+    "role_sharpness": ("0.1", "0.2", "0.5", "1.0", "2.0", "5.0"),
+    "tying_way": ("K := V", "V := K", "Q := K", "Q and K swapped", "values shuffled"),
+    "tying_of": ("all", "layer", "head"),
+    "birth_steps": ("2000", "8000"),
     "training_second": ("loss", "entropy", "jacobian_median", "query_gradient"),
 }
 SPELT = {
@@ -189,6 +223,10 @@ LIMITS = {
     "ask": (0, 1),
     "revealed": (0, 1),
     "surgery_step": (-11, 10),
+    "three": (0, THREE),
+    "tying_seed": (0, MAX_SEED),
+    "symmetry_start": (0, 99_999),
+    "products_distance": (0, 63),
 }
 
 

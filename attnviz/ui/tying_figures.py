@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attnviz.ui import downloads, heads, look, sentences, surgery, views
+from attnviz.ui import selection as selected
 from attnviz.ui import surgery_sentences as effects
 from attnviz.ui import tying as runs
 from attnviz.ui import tying_sentences as told
@@ -68,7 +69,8 @@ def _tying(place: Place, reading: Reading) -> None:
 def _change(place: Place, head: WhichHead) -> Change:
     """Fields for what takes the place of what, for which heads, and for another shuffling."""
     left, right = look.sides(3, 2, name="tying_fields")
-    keep("tying_way", next(iter(told.WAYS)))
+    now = selected.current()
+    keep("tying_way", now.tying_way)
     way = left.radio("What takes the place of what", [*told.WAYS], horizontal=True, key="tying_way")
     left.caption(look.plain(told.WAYS[way]))
     names: dict[Of, str] = {
@@ -76,12 +78,13 @@ def _change(place: Place, head: WhichHead) -> Change:
         "layer": f"layer {place.layer}",
         "all": "all heads",
     }
-    keep("tying_of", "all")
+    keep("tying_of", now.tying_of)
     of = right.radio(
         "Where", [*names], format_func=names.__getitem__, horizontal=True, key="tying_of"
     )
-    keep("tying_seed", 0)
+    keep("tying_seed", now.tying_seed)
     seed = held("tying_seed", 0)
+    selected.change(tying_way=way, tying_of=of, tying_seed=seed)
     if way == SHUFFLED:
         right.button(f"Shuffle anew (seed {seed})", key="tying_shuffle", on_click=_shuffle)
     return Change(place, way, of, seed if way == SHUFFLED else 0)

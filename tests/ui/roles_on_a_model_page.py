@@ -21,7 +21,7 @@ SECTIONS = {
 
 @st.fragment
 def page() -> None:
-    link = st.query_params
+    link = st.session_state.setdefault("link", st.query_params.to_dict())
     asked = Asked(
         link.get("model", "bundled"),
         link.get("text", TEXT),

@@ -24,7 +24,9 @@ def test_a_selection_comes_back_from_its_link():
         key_mean=200, correlation=-100, ask=1, revealed=1, saturation="effective",
         gradient="jacobian", surgery_of="layer", surgery_by="factor", surgery_step=-11,
         training_d_k="64", training_optimiser="SGD", training_rate="3.0",
-        training_second="entropy",
+        training_second="entropy", three=8, role_variant="K = V: sum", role_asked="F",
+        role_sharpness="0.5", tying_way="Q and K swapped", tying_of="head", tying_seed=3,
+        symmetry_start=17, products_distance=0, birth_steps="8000",
     )  # fmt: skip
     assert Selection.parse(chosen.parameters()) == (chosen, ())
 
