@@ -12,7 +12,8 @@ def page() -> None:
     from attnviz.ui import experiment_figures, look
 
     look.apply()
-    section = st.query_params.get("section", "experiment")
+    link = st.session_state.setdefault("link", st.query_params.to_dict())
+    section = link.get("section", "experiment")
     if section in ("experiment", "both"):
         experiment_figures.experiment()
     if section in ("widths", "both"):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib import import_module
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -37,6 +39,12 @@ class Setting:
     variants: tuple[str, ...]
     width: int
     rate: float
+
+
+@st.cache_resource(show_spinner=False)
+def warm_up() -> None:
+    """Let torch be imported while a visitor reads, so that the first run begins at once."""
+    Thread(target=import_module, args=("attnviz.training",), daemon=True).start()
 
 
 def live_recipes(setting: Setting, seed: int) -> dict[str, Recipe]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -11,6 +11,7 @@ from attnviz.charts import training as charts
 from attnviz.charts import widths as width_charts
 from attnviz.ui import experiment_sentences as told
 from attnviz.ui import look, watching
+from attnviz.ui import selection as selected
 from attnviz.ui.experiment import (
     RATES,
     TASKS,
@@ -20,6 +21,7 @@ from attnviz.ui.experiment import (
     live_recipes,
     probes,
     recorded,
+    warm_up,
 )
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
@@ -49,6 +51,10 @@ FIRST_WIDTHS: dict[Task, int] = {
     "copy a vector": 16,
     "readout by the query": 16,
 }
+OF_A_TASK: dict[str, dict[str, Any]] = {
+    NAME: {"experiment_variants": "", "experiment_width": 0, "experiment_rate": ""},
+    WIDTHS_NAME: {"widths_variants": ""},
+}
 SECOND = {
     "loss": "loss",
     "target_weight": "weight on the right item",
@@ -68,6 +74,7 @@ def experiment() -> None:
             watching.watch(NAME, _so_far)
             _recorded(setting)
         show_code(NAME, *CODE)
+    warm_up()
 
 
 def widths() -> None:
@@ -82,18 +89,24 @@ def widths() -> None:
 def _task(section: str) -> Task:
     """What is asked of the toy. Both sections may be in view: each has fields of its own."""
     key = f"{section}_task"
-    keep(key, TASKS[0])
+    keep(key, getattr(selected.current(), key))
     task = one_of(st.container(), "Task", TASKS, key, told.NAMED.__getitem__)
+    if task != getattr(selected.current(), key):  # what was chosen there is not for here
+        selected.change(**OF_A_TASK[section] | {key: task})
     st.markdown(look.plain(told.TASKS[task]))
     return task
 
 
 def _variants(section: str, task: Task) -> tuple[str, ...]:
     """The ways to project that are overlaid, in their usual order; none while none is chosen."""
-    key = f"{section}_variants_{task}"
-    keep(key, list(SHOWN[task]))
-    chosen = st.pills("Projections", list(theme.VARIANT_COLOURS), selection_mode="multi", key=key)
-    named = [name for name in theme.VARIANT_COLOURS if name in chosen]
+    key, every = f"{section}_variants_{task}", list(theme.VARIANT_COLOURS)
+    linked = getattr(selected.current(), f"{section}_variants")
+    keep(key, [every[int(place)] for place in linked] or list(SHOWN[task]))
+    chosen = st.pills("Projections", every, selection_mode="multi", key=key)
+    named = [name for name in every if name in chosen]
+    places = "".join(str(every.index(name)) for name in named)
+    usual = named == [name for name in every if name in SHOWN[task]]
+    selected.change(**{f"{section}_variants": "" if usual else places})
     if not named:
         st.info(told.NONE_CHOSEN)
     else:
@@ -108,9 +121,11 @@ def _how(task: Task, variants: tuple[str, ...]) -> Setting:
     """Width, rate and seed, and the button that starts it."""
     row = st.container(horizontal=True, vertical_alignment="bottom")
     width_key, rate_key = f"experiment_width_{task}", f"experiment_rate_{task}"
-    keep(width_key, FIRST_WIDTHS[task])
-    keep(rate_key, RECORDED_RATES[task])
-    keep("experiment_seed", 0)
+    now = selected.current()
+    linked = now.experiment_width
+    keep(width_key, linked if linked in WIDTHS[task] else FIRST_WIDTHS[task])
+    keep(rate_key, float(now.experiment_rate or RECORDED_RATES[task]))
+    keep("experiment_seed", now.experiment_seed)
     width = one_of(row, "Head width", WIDTHS[task], width_key)
     at = one_of(row, "Learning rate", RATES, rate_key, rate)
     seed = row.number_input("Seed", 0, 9999, key="experiment_seed", width=120)
@@ -123,9 +138,17 @@ def _how(task: Task, variants: tuple[str, ...]) -> Setting:
         disabled=watching.is_going(NAME),
         key="experiment_start",
     )
-    keep("experiment_second", "loss")
+    keep("experiment_second", now.experiment_second)
     place = st.container()
-    one_of(place, "Beside the answers", list(SECOND), "experiment_second", SECOND.__getitem__)
+    second = one_of(
+        place, "Beside the answers", list(SECOND), "experiment_second", SECOND.__getitem__
+    )
+    selected.change(
+        experiment_width=0 if width == FIRST_WIDTHS[task] else width,
+        experiment_rate="" if at == RECORDED_RATES[task] else str(at),
+        experiment_seed=seed,
+        experiment_second=second,
+    )
     return setting
 
 
@@ -208,9 +231,10 @@ def _list(lines: list[str]) -> str:
 
 
 def _answer(task: Task, variants: tuple[str, ...]) -> None:
-    keep("widths_cost", "d_k")
+    keep("widths_cost", selected.current().widths_cost)
     costs = list(told.COSTS)
     cost = one_of(st.container(), "Compared at", costs, "widths_cost", told.COSTS.__getitem__)
+    selected.change(widths_cost=cost)
     found = answers(task)
     cells = found.of(variants)
     said = told.verdict(found, cost, variants)

@@ -51,7 +51,8 @@ class Selection:
     toy are shown. `three` is the section of the projection lab, 0 for all; there `role` is about
     the lookup by hand, `tying` about heads that share projections; `symmetry_start` is the first
     token in view, `products_distance` that of two tokens, and `birth_steps` how far the training
-    log is drawn.
+    log is drawn. The fields of `experiment` say what is trained, those of `widths` what is
+    compared: variants by their places in the list, "" and 0 for what is usual at a task.
     """
 
     model: str = "bundled"
@@ -112,6 +113,15 @@ class Selection:
     symmetry_start: int = 0
     products_distance: int = 1
     birth_steps: str = "2000"
+    experiment_task: str = "same"
+    experiment_variants: str = ""
+    experiment_width: int = 0
+    experiment_rate: str = ""
+    experiment_seed: int = 0
+    experiment_second: str = "loss"
+    widths_task: str = "same"
+    widths_variants: str = ""
+    widths_cost: str = "d_k"
 
     @classmethod
     def parse(cls, parameters: Mapping[str, str]) -> tuple[Selection, tuple[str, ...]]:
@@ -162,6 +172,7 @@ class Selection:
 
 
 FREE = ("text", "target", "pair", "pin_model", "pin_text")
+TASKS = ("same", "partner", "copy a vector", "readout by the query")
 PARTS = ("decoder", "encoder", "cross", "text", "vision", "audio")
 NAMES = {
     "picture": tuple(DRAWINGS),
@@ -193,9 +204,17 @@ NAMES = {
     "tying_way": ("K := V", "V := K", "Q := K", "Q and K swapped", "values shuffled"),
     "tying_of": ("all", "layer", "head"),
     "birth_steps": ("2000", "8000"),
+    "experiment_task": TASKS,
+    "experiment_rate": ("", "0.001", "0.003", "0.01", "0.03"),
+    "experiment_second": ("loss", "target_weight", "entropy"),
+    "widths_task": TASKS,
+    "widths_cost": ("d_k", "weights", "kept"),
     "training_second": ("loss", "entropy", "jacobian_median", "query_gradient"),
 }
+VARIANTS = (r"[0-7]{0,8}", "places of variants as in 02")
 SPELT = {
+    "experiment_variants": VARIANTS,
+    "widths_variants": VARIANTS,
     "colour": (r"[a-z_]{1,30}", "the name of a statistic"),
     "beside": (r"([0-9]{1,3}\.[0-9]{1,3}( (?=[0-9])|$)){0,8}", "heads as in 0.2 1.3"),
     "pin": (rf"(({'|'.join(PARTS)})\.[0-9]{{1,3}}\.[0-9]{{1,3}})?", "a head as in decoder.0.2"),
@@ -227,6 +246,8 @@ LIMITS = {
     "tying_seed": (0, MAX_SEED),
     "symmetry_start": (0, 99_999),
     "products_distance": (0, 63),
+    "experiment_width": (0, 32),
+    "experiment_seed": (0, MAX_SEED),
 }
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from attnviz import roles, tying
+from attnviz.charts import theme
 from attnviz.moments import DISTRIBUTIONS
+from attnviz.ui import experiment
 from attnviz.ui.examples import OPENING
 from attnviz.ui.selection import LONGEST_IN_URL, NAMES, Selection
 
@@ -27,12 +30,23 @@ def test_a_selection_comes_back_from_its_link():
         training_second="entropy", three=8, role_variant="K = V: sum", role_asked="F",
         role_sharpness="0.5", tying_way="Q and K swapped", tying_of="head", tying_seed=3,
         symmetry_start=17, products_distance=0, birth_steps="8000",
+        experiment_task="partner", experiment_variants="017", experiment_width=32,
+        experiment_rate="0.03", experiment_seed=5, experiment_second="entropy",
+        widths_task="copy a vector", widths_variants="2", widths_cost="kept",
     )  # fmt: skip
     assert Selection.parse(chosen.parameters()) == (chosen, ())
 
 
 def test_links_know_every_distribution():
     assert NAMES["entries"] == DISTRIBUTIONS
+
+
+def test_links_know_every_task_and_variant():
+    assert NAMES["experiment_task"] == NAMES["widths_task"] == experiment.TASKS
+    assert NAMES["role_variant"] == tuple(roles.VARIANTS)
+    assert NAMES["tying_way"] == tying.WAYS
+    assert len(theme.VARIANT_COLOURS) == 8
+    assert set(map(float, NAMES["experiment_rate"][1:])) == set(experiment.RATES)
 
 
 def test_defaults_stay_out_of_the_link():
