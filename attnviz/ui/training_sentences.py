@@ -18,8 +18,8 @@ TASK = (
     "first weights and lookups are the same."
 )
 LIVE = (
-    "The same toy, trained here and now at d_k = 64, from one seed. What comes out may differ from "
-    "the curves above in the last steps: those are five seeds, this is one."
+    "The same toy, trained here and now from one seed, at d_k = 64 whatever d_k is chosen above. "
+    "The curves above are of five seeds."
 )
 CROSSES = (
     "A cross at the bottom marks a step by which seeds had diverged: numbers beyond all bounds."
@@ -143,11 +143,15 @@ def _square(square: dict[str, Any], entropy: float) -> str:
         )
     if square["reached"] == 0 and entropy > EVEN:
         return (
-            "Divided by d_k², attention stays even to the end: the toy knows which contents are "
-            "there and not which is asked for, and the best it can do is always to say the most "
-            "frequent one."
+            f"Divided by d_k², attention stays even to the end{_of_the_rest(square)}: the toy knows "
+            "which contents are there and not which is asked for, and the best it could do is "
+            "always to say the most frequent one."
         )
     return ""
+
+
+def _of_the_rest(row: dict[str, Any]) -> str:
+    return " in the seeds that did not diverge" if row["diverged"] else ""
 
 
 def _last_entropy(shown: Curves, divisor: str) -> float:
@@ -178,7 +182,7 @@ def progress(run: Run, before: int) -> str:
     steps = next(iter(run.recipes.values())).steps
     return {
         "running": f"Step {step} of {steps}",
-        "done": f"Trained for {steps} steps",
+        "done": f"Done: {steps} steps",
         "stopped": f"Stopped at step {step} of {steps}",
         "failed": FAILED,
     }[run.state]
