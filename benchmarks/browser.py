@@ -248,7 +248,7 @@ def sections(visit: HeadsVisit, figures: Figures) -> None:
             button = visit.page.locator(".st-key-steps button").nth(number - 1)
             figures[f"section {number}, {when}"].append(visit.change(button.click))
             title = visit.page.get_by_role("heading", level=2)
-            expect(title).to_have_text(button.inner_text())
+            expect(title).to_have_text([button.inner_text()])
 
 
 def surgery(visit: HeadsVisit, figures: Figures) -> None:

@@ -76,7 +76,7 @@ def opened(guest: Visitor, width: int = 1400, scheme: Scheme = "light", **asked:
 def expect_section(page: Page, number: int) -> None:
     """Wait until this section and no other is there, with all its charts."""
     title = page.get_by_role("heading", level=2)
-    expect(title).to_have_text(f"{number} {SECTIONS[number - 1]}", timeout=60_000)
+    expect(title).to_have_text([f"{number} {SECTIONS[number - 1]}"], timeout=60_000)
     expect(page.locator(CHART)).to_have_count(CHARTS[number])
     wait_until_charts_drawn(page)
 
@@ -201,7 +201,9 @@ def numbers_of(place: Locator) -> list[float]:
 
 
 def two_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}"
+    """A number as the page writes it, as 62, 0.98 or 3.7·10⁻⁶."""
+    digits, _, power = (f"{value:,.0f}" if value >= 99.5 else f"{value:.2g}").partition("e-0")
+    return f"{digits}·10⁻{'⁰¹²³⁴⁵⁶⁷⁸⁹'[int(power)]}" if power else digits
 
 
 def test_moving_d_k_by_keys_shows_another_draw(guest: Visitor) -> None:
