@@ -143,9 +143,9 @@ def _square(square: dict[str, Any], entropy: float) -> str:
         )
     if square["reached"] == 0 and entropy > EVEN:
         return (
-            f"Divided by d_k², attention stays even to the end{_of_the_rest(square)}: the toy knows "
-            "which contents are there and not which is asked for, and the best it could do is "
-            "always to say the most frequent one."
+            f"Divided by d_k², attention stays even to the end{_of_the_rest(square)}: the toy "
+            "knows which contents are there and not which is asked for, and the best it could do "
+            "is always to say the most frequent one."
         )
     return ""
 
