@@ -194,11 +194,11 @@ def test_surgery_gives_the_loss_of_a_model_that_was_overwritten(guest: Visitor) 
 
 def test_two_visitors_tie_different_projections_at_once(guest: Visitor) -> None:
     pages = [opened(guest, three=4), opened(guest, three=4)]
-    for ways in (("V := K", "Q := K"), ("Q and K swapped", "K := V")):
-        for page, way in zip(pages, ways, strict=True):
-            one_of(page, way).click()
-        for page, way in zip(pages, ways, strict=True):
-            expect_tied(page, way)
+    ways = ("V := K", "Q := K")
+    for page, way in zip(pages, ways, strict=True):
+        one_of(page, way).click()
+    for page, way in zip(pages, ways, strict=True):
+        expect_tied(page, way)
 
 
 # --- a toy in training
@@ -272,11 +272,11 @@ def corners(lines: Locator) -> int:
 
 
 def test_every_section_opens_by_its_link_its_button_and_the_arrow_keys(guest: Visitor) -> None:
-    page = opened(guest, three=len(SECTIONS))
-    for shown in range(len(SECTIONS) - 1, 0, -1):
-        page.keyboard.press("ArrowLeft")
+    page = opened(guest, three=3)
+    for key, shown in (("ArrowLeft", 2), ("ArrowLeft", 1), ("ArrowRight", 2)):
+        page.keyboard.press(key)
         expect_section(page, shown)
-    for shown, name in enumerate(SECTIONS[1:], start=2):
+    for shown, name in enumerate(SECTIONS[2:], start=3):
         page.get_by_role("button", name=f"{shown} {name}", exact=True).click()
         expect_section(page, shown)
         expect(page).to_have_url(re.compile(f"[?&]three={shown}(&|$)"))
