@@ -18,7 +18,8 @@ LOST = (
     "The two pictures would be one, and the share would be 1."
 )
 ONLY_TWO = (
-    "A head has four matrices, but scores see W_Q and W_K only as W_QK = W_Qᵀ W_K, and the stream "
+    "A head has four matrices, but scores see W_Q and W_K only as W_QK = W_Qᵀ W_K (written as "
+    "models store them: q = W_Q x, x W_Q above with rows and columns exchanged), and the stream "
     "sees W_V and W_O only as W_OV = W_O W_V (Elhage et al. 2021). The factors are a saving: they "
     "hold the rank down to the head’s width."
 )

@@ -97,15 +97,17 @@ def by_variant(shown: Curves) -> list[str]:
 def _did(row: Row, shown: Curves) -> str:
     task, seeds, reached = shown.recipe.task, row["seeds"], row["reached"]
     goal = "R² 0.9" if task == "copy a vector" else "90 % right"
+    last = int(shown.curves.loc[shown.curves["variant"] == row["variant"], "step"].max())
     if not math.isnan(row["steps_to_90"]):
         learnt = f"{goal} by step {row['steps_to_90']:,.0f}"
         if seeds > 1:
             learnt += " (median seed)" if reached == seeds else f" (median; {reached} of {seeds})"
     else:
-        learnt = f"{goal} in {reached} of {seeds} seeds only" if reached else f"never {goal}"
+        over = last == shown.recipe.steps or row["diverged"] == seeds
+        never = "never" if over else "not yet"
+        learnt = f"{goal} in {reached} of {seeds} seeds only" if reached else f"{never} {goal}"
     if row["diverged"] == seeds:
         return f"{learnt}, and diverged"
-    last = int(shown.curves.loc[shown.curves["variant"] == row["variant"], "step"].max())
     return f"{learnt}; {_result(row['accuracy'], task)} at step {last:,}"
 
 
@@ -298,7 +300,8 @@ def _x_as_key(cells: _Cells) -> str:
     return (
         f"With x itself as key, {cells.told('x as key', least)} at width {least}: nothing is lost, "
         f"since W_Q alone can be the product W_Q W_Kᵀ. The price is the cache: {row['kept']} "
-        f"numbers for each item instead of {kept}."
+        f"numbers for each item, x and its value, instead of {kept}; with the value made anew from "
+        f"x, {row['kept'] - least} are enough."
     )
 
 

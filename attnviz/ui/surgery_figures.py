@@ -193,7 +193,7 @@ def _said(change: Change, effect: Effect, what: str, reading: Reading) -> None:
     elif effect.mean_losses is None:
         st.caption(told.ONE_TOKEN)
     elif reading.inputs.target:
-        st.caption(told.OF_THE_TARGET.format(n=len(reading.inputs.target)))
+        st.caption(told.OF_THE_TARGET.format(n=len(reading.inputs.target) - 1))
 
 
 def _masking_seed() -> int:

@@ -39,7 +39,9 @@ NOTHING_PREDICTED = (
     "This model predicts no tokens, so there is no loss: what it puts out is compared, as "
     "‖after − before‖ / ‖before‖."
 )
-OF_THE_TARGET = "The loss is that of the target’s {n:,} tokens, which the decoder reads."
+OF_THE_TARGET = (
+    "The loss is that of the {n:,} tokens of the target after the first that the decoder reads."
+)
 ONE_TOKEN = "One token alone has no loss, since nothing comes before it. Write more."
 LOSS, CHANGE = "mean loss, nats per token", "relative change of the output"
 TOKEN_LOSS, TOKEN_CHANGE = "loss, nats", "relative change of the vector"
@@ -104,8 +106,8 @@ def what_comes_next(effect: Effect, labels: list[str]) -> str:
     (first, chance), (now, chance_now) = names
     if before == after and chance == chance_now:
         return (
-            f"What comes next is as uncertain as before, as {_count(after)} equally likely tokens; "
-            f"the likeliest is “{now}” ({_chance(chance)})."
+            f"What comes next is as uncertain as before, as {_tokens(after)}; the likeliest is "
+            f"“{now}” ({_chance(chance)})."
         )
     likeliest = (
         f"“{now}” stays the likeliest, {_chance(chance)} before and {_chance(chance_now)} after."
@@ -113,9 +115,11 @@ def what_comes_next(effect: Effect, labels: list[str]) -> str:
         else f"The likeliest is “{now}” ({_chance(chance_now)}) instead of “{first}” "
         f"({_chance(chance)})."
     )
+    if _count(before) == _count(after):
+        return f"What comes next is about as uncertain as before, as {_tokens(after)}. {likeliest}"
     return (
-        f"What comes next is as uncertain as {_count(after)} equally likely tokens instead of "
-        f"{_count(before)}: an entropy of {after:.2f} nats instead of {before:.2f}. {likeliest}"
+        f"What comes next is as uncertain as {_tokens(after)} instead of {_count(before)}: an "
+        f"entropy of {after:.2f} nats instead of {before:.2f}. {likeliest}"
     )
 
 
@@ -126,6 +130,11 @@ def _chance(value: float) -> str:
 def _count(entropy: float) -> str:
     """How many equally likely tokens have that entropy."""
     return sentences.figure(exp(entropy))
+
+
+def _tokens(entropy: float) -> str:
+    count = _count(entropy)
+    return "a single token" if count == "1" else f"{count} equally likely tokens"
 
 
 def lowest(points: pd.DataFrame) -> str:

@@ -49,6 +49,7 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 
 def _did(row: dict[str, Any], shown: Curves) -> str:
     seeds, reached, gone = row["seeds"], row["reached"], row["diverged"]
+    last = int(shown.curves.loc[shown.curves["divisor"] == row["divisor"], "step"].max())
     if not math.isnan(row["steps_to_90"]):
         learnt = f"90 % right by step {row['steps_to_90']:,.0f}"
         if seeds > 1:
@@ -56,8 +57,8 @@ def _did(row: dict[str, Any], shown: Curves) -> str:
     elif reached:
         learnt = f"90 % right in {reached} of {seeds} seeds only"
     else:
-        learnt = "never 90 % right"
-    last = int(shown.curves.loc[shown.curves["divisor"] == row["divisor"], "step"].max())
+        never = "never" if last == shown.recipe.steps or gone == seeds else "not yet"
+        learnt = f"{never} 90 % right"
     if gone == seeds:
         return f"{learnt}, and diverged{f' in all {seeds} seeds' if seeds > 1 else ''}"
     end = f"{100 * row['accuracy']:.3g} % at step {last:,}"

@@ -129,7 +129,7 @@ def _said(change: Change, effect: Effect, head: WhichHead, reading: Reading) -> 
     elif effect.mean_losses is None:
         st.caption(effects.ONE_TOKEN)
     elif reading.inputs.target:
-        st.caption(effects.OF_THE_TARGET.format(n=len(reading.inputs.target)))
+        st.caption(effects.OF_THE_TARGET.format(n=len(reading.inputs.target) - 1))
 
 
 def _masking_seed() -> int:

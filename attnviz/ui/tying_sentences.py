@@ -40,6 +40,9 @@ NO_PATTERN = (
 )
 
 
+CLEARLY = 0.05  # of the untouched loss
+
+
 def what(way: Way, whom: str) -> str:
     """What is done, and where."""
     return f"{way} in {whom}"
@@ -84,9 +87,16 @@ def shows(effect: Effect, way: Way) -> str:
     not_that = f"It is no proof that training could not cope: {WITH_TRAINING[way]}."
     if effect.mean_losses is None and effect.change is None:
         return ""
-    before, after = effect.mean_losses or (0.0, effect.change or 0.0)
-    if after - before >= LEVEL:
+    if effect.mean_losses is None and (effect.change or 0.0) >= LEVEL:
+        return (
+            "That the output hangs on it is all that this says: a change of the output is not yet "
+            f"a loss. {not_that}"
+        )
+    before, after = effect.mean_losses or (0.0, 0.0)
+    if after - before >= max(LEVEL, CLEARLY * before):
         return f"So this trained model uses its projections in separate roles. {not_that}"
+    if after - before >= LEVEL:
+        return f"The loss rises by {100 * (after / before - 1):.2g} %: too little to conclude from."
     if before - after >= LEVEL:
         return "On this text the model does even better: what was taken from it is not missed here."
     return "On this text that hardly matters: what was taken from the model is not missed here."

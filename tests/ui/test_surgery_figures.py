@@ -110,7 +110,7 @@ def test_a_model_that_does_not_divide_says_so(tmp_path: Path):
     app = shown(saved(tmp_path, "t5"))
     assert headline(app).endswith("as before")
     assert "the model does not divide, d_k = 11. So “÷ 1” changes nothing" in said(app)
-    assert "The loss is that of the target’s" in said(app)
+    assert "tokens of the target after the first" in said(app)
     shown(app.radio(key="surgery_by").set_value("√d_k").run())
     assert "instead of" in headline(app)
 
