@@ -65,7 +65,7 @@ def powers(power: float) -> dict[str, float]:
     return {name: known for known, name in POWER_NAMES.items()} | {divisor_name(power): power}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Side:
     """Rows of scores under a divisor, drawn or read, as frames of `attnviz.lab_frames`.
 

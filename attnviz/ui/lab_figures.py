@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 import streamlit as st
 
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from attnviz.ui.heads import Head
     from attnviz.ui.lab import Setting, Side
     from attnviz.ui.lab_heads import RealHead
-    from attnviz.ui.look import Drawing
+    from attnviz.ui.look import Drawing, Spec
     from attnviz.ui.views import Place
+
+
+_specs: WeakKeyDictionary[Side, dict[tuple[str, str], Spec]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -136,7 +140,7 @@ def saturation(lab: Lab) -> None:
     def read(side: Side) -> str:
         return told.saturation(side, quantity)
 
-    _stage(lab, "saturation", picture, read(lab.drawn), read)
+    _stage(lab, "saturation", picture, read(lab.drawn), read, quantity=quantity)
 
 
 def gradient(lab: Lab, quantity: str = "‖dL/dq‖", stage: str = "gradient") -> None:
@@ -148,7 +152,7 @@ def gradient(lab: Lab, quantity: str = "‖dL/dq‖", stage: str = "gradient") -
     def read(side: Side) -> str:
         return told.gradient(side, quantity)
 
-    _stage(lab, stage, picture, read(lab.drawn), read, random_loss)
+    _stage(lab, stage, picture, read(lab.drawn), read, random_loss, quantity)
 
 
 def random_loss(lab: Lab) -> None:
@@ -163,22 +167,32 @@ def _stage(
     drawn: str,
     read: Callable[[Side], str],
     also: Callable[[Lab], None] | None = None,
+    quantity: str = "",
 ) -> None:
-    """One stage of the chain on both sides."""
+    """One stage of the chain on both sides, of a quantity where there are several to choose."""
+    drawing = name, quantity
     left, right = look.sides(name=f"lab_{name}")
     with left, look.panel("synthetic", f"lab_{name}"):
-        _picture(picture(lab.drawn), drawn, _drawn_caption(lab))
+        _picture(_spec(lab.drawn, drawing, picture), drawn, _drawn_caption(lab))
     with right, look.panel("real", f"lab_{name}"):
         if lab.read is None or lab.head is None:
             st.markdown(look.plain(told.NO_VECTORS if lab.head else "No model is read."))
             return
         caption = told.read_caption(lab.head, lab.setting.power)
-        _picture(picture(lab.read), read(lab.read), caption)
+        _picture(_spec(lab.read, drawing, picture), read(lab.read), caption)
         if also:
             also(lab)
 
 
-def _picture(drawing: Drawing, said: str, caption: str) -> None:
+def _spec(side: Side, drawing: tuple[str, str], picture: Callable[[Side], Drawing]) -> Spec:
+    """A side's chart, made once: while one side moves, the other is only sent again."""
+    kept = _specs.setdefault(side, {})
+    if drawing not in kept:
+        kept[drawing] = look.spec(picture(side))
+    return kept[drawing]
+
+
+def _picture(drawing: Spec, said: str, caption: str) -> None:
     st.markdown(f"**{look.plain(said)}**")
     look.chart(drawing, f"{said}.")
     st.caption(look.plain(caption))

@@ -7,7 +7,7 @@ import runpy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streamlit.elements.lib.column_types import ColumnConfig
 
     Drawing = alt.Chart | alt.LayerChart | alt.FacetChart
+    Spec = dict[str, Any]
 
 DIGITS = {"i": 4, "f": 10}  # characters of a number: -0.0000123 has most
 SHORT = 8  # characters
@@ -104,11 +105,16 @@ def plain(text: str) -> str:
     return re.sub(r"([!-/:-@\[-`{-~])", r"\\\1", text)
 
 
-def chart(drawing: Drawing, description: str, *, square: bool = False) -> None:
+def chart(drawing: Drawing | Spec, description: str, *, square: bool = False) -> None:
     """Draw a chart; a square one keeps its own width, others fill the width they get."""
+    made = drawing if isinstance(drawing, dict) else spec(drawing)
+    st.vega_lite_chart(made, width="content" if square else "stretch", alt=description)
+
+
+def spec(drawing: Drawing) -> Spec:
+    """What a chart is for a browser; to be kept where it will be drawn again."""
     # The tests validate every chart against its schema; here it would take half the time.
-    spec = drawing.to_dict(validate=False)
-    st.vega_lite_chart(spec, width="content" if square else "stretch", alt=description)
+    return drawing.to_dict(validate=False)
 
 
 def numbers(title: str, table: pd.DataFrame, key: str, remark: str = "") -> None:
