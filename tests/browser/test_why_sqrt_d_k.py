@@ -353,9 +353,11 @@ def test_a_toy_trains_before_ones_eyes_and_is_stopped(guest: Visitor) -> None:
     expect(lines.first).to_be_attached()
     early = drawn_points(lines)
     expect(bar).to_have_text(re.compile("Step ([5-9]\\d|[1-9]\\d\\d) of 600"))
-    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop").click()
     expect(bar).to_have_text(re.compile(r"Stopped at step \d+ of 600"))
-    expect(page.get_by_role("button", name="Stop", exact=True)).to_have_count(0)
+    expect(
+        page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop")
+    ).to_have_count(0)
     page.wait_for_function(AT_REST)
     wait_until_charts_drawn(page)
     stopped = bar.inner_text()

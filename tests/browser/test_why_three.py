@@ -214,7 +214,7 @@ def test_a_toy_trains_while_another_visitor_reads_a_head(guest: Visitor) -> None
     lines = page.locator(".st-key-sides_experiment_live").locator(CHART).first.locator(LINES)
     expect(lines.first).to_be_attached()
     assert time.monotonic() - started < FIRST_POINT
-    stop = page.get_by_role("button", name="Stop", exact=True)
+    stop = page.get_by_test_id("stMainBlockContainer").get_by_role("button", name="Stop")
     bar = page.get_by_test_id("stProgress")
     early, step = corners(lines), step_of(bar)
     read_heads(other)
