@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import streamlit as st
 
 from attnviz.ui import cells
-from attnviz.ui.readings import MAX_TOKENS, Asked, NotServed, loaded, served
-from attnviz.ui.views import Place
+from attnviz.ui.readings import MAX_TOKENS, Asked, in_a_sentence, loaded, served
+from attnviz.ui.views import Place, call_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -96,8 +96,9 @@ def symmetry(place: Place, start: int) -> Symmetry:
     """
     from attnviz import circuits_frames as frames
 
-    call = _call(place)
-    share, centred = _told(_shares, call, place.head)
+    call = call_of(place)
+    with in_a_sentence():
+        share, centred = _shares(call, place.head)
     rows = slice(start, min(start + IN_VIEW, call.n[0]))
     values = _scores(call, place.head, rows)
     reading = served(place.asked, None)
@@ -250,17 +251,13 @@ def _largest(numbers: Tensor) -> float:
 # --- what was read
 
 
-def _call(place: Place) -> AttentionCall:
-    return served(place.asked, None).calls(place.part)[place.layer]
-
-
 def _read(place: Place) -> tuple[AttentionCall, Wiring, bool]:
     """A call and what surrounds it, of a long text that of its beginning: it is run once more."""
     reading = served(place.asked, None)
     texts = [x for x in (reading.inputs.source, reading.inputs.target) if x is not None]
     if max(map(len, texts), default=0) > MAX_TOKENS:
         return *_of_beginning(place.asked, place.part, place.layer), True
-    return _call(place), cells.wiring(place.asked, place.part, place.layer), False
+    return call_of(place), cells.wiring(place.asked, place.part, place.layer), False
 
 
 @st.cache_resource(max_entries=4, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
@@ -286,10 +283,3 @@ def _or_why(work: Callable[..., Found], *given: object) -> Found | str:
         return work(*given)
     except UnreadableModel as problem:
         return str(problem)
-
-
-def _told(work: Callable[..., Found], *given: object) -> Found:
-    found = _or_why(work, *given)
-    if isinstance(found, str):
-        raise NotServed(found)
-    return found

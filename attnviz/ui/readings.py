@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -36,6 +38,17 @@ _long_run = threading.Lock()
 
 class NotServed(Exception):  # noqa: N818 - what a person is told, not a mistake
     """What was asked cannot be shown; the message is the sentence for the person."""
+
+
+@contextmanager
+def in_a_sentence() -> Iterator[None]:
+    """A model's reason why something cannot be done with it becomes one for the person."""
+    from attnviz.capture import UnreadableModel
+
+    try:
+        yield
+    except UnreadableModel as problem:
+        raise NotServed(str(problem)) from problem
 
 
 @dataclass(frozen=True)

@@ -6,16 +6,16 @@ What was done once is kept for all sessions; models themselves are shared and st
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from math import exp, isclose, log
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 import streamlit as st
 
-from attnviz.ui.readings import MAX_TOKENS, Asked, NotServed, loaded, served
-from attnviz.ui.views import Place
+from attnviz.ui.readings import MAX_TOKENS, Asked, in_a_sentence, loaded, served
+from attnviz.ui.views import Place, call_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     Scalings = tuple[Scaling, ...]
 
 Of = Literal["all", "layer", "head"]
-Found = TypeVar("Found")
 
 STEPS = 20  # a factor is d_k to the power of so many parts: 1/√d_k is −10 of them, √d_k is 10
 WEAKEST, STRONGEST = -10, 10
@@ -58,7 +57,8 @@ def factor_of(step: int, d_k: int) -> float:
 
 def effect(change: Change) -> Effect:
     """What a change does; raises `NotServed` where it cannot be made."""
-    return _told(_effect, change.place.asked, _scalings(change))
+    with in_a_sentence():
+        return _effect(change.place.asked, _scalings(change))
 
 
 def mean_factor(change: Change) -> float:
@@ -79,7 +79,7 @@ def changes(place: Place, of: Of) -> tuple[Change, ...]:
     """All that the curve shows: the divisors, the factors besides that are none, and 0."""
     from attnviz.synthetic import POWERS
 
-    d_k = served(place.asked, None).calls(place.part)[place.layer].d_k
+    d_k = call_of(place).d_k
     assert d_k is not None
     divisors = [Change(place, of, divisor=name) for name in POWERS]
     taken = [mean_factor(change) for change in divisors]
@@ -130,6 +130,14 @@ def labels(asked: Asked, ids: Sequence[int]) -> list[str]:
     return [from_ids(tokenizer, [i]).labels[0] for i in ids]
 
 
+@contextmanager
+def one_long_run(reading: Reading) -> Iterator[None]:
+    """Of long texts one changed run at a time, for the sake of memory."""
+    long = any(max(call.n) > MAX_TOKENS for call in reading.capture.calls)
+    with _long_run if long else nullcontext():
+        yield
+
+
 def _alike(factors: Sequence[float]) -> bool:
     return all(isclose(factor, factors[0], rel_tol=1e-6) for factor in factors)
 
@@ -146,37 +154,26 @@ def _scalings(change: Change) -> Scalings:
     if change.divisor is None:
         return multiplied(calls, change.factor, head)
     power = POWERS[change.divisor]
-    return _told(as_if_divided, calls, lambda d_k: divisor(d_k, power), head)
+    with in_a_sentence():
+        return as_if_divided(calls, lambda d_k: divisor(d_k, power), head)
 
 
 @st.cache_resource(max_entries=256, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
 def _effect(asked: Asked, scalings: Scalings) -> Effect:
     from attnviz.outcome import effect
 
-    return effect(_outcome(asked), _run(asked, scalings))
+    return effect(untouched(asked), _run(asked, scalings))
 
 
 @st.cache_resource(max_entries=4, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
-def _outcome(asked: Asked) -> Outcome:
-    """What the untouched model makes of its inputs."""
+def untouched(asked: Asked) -> Outcome:
+    """What the model makes of its inputs as it is."""
     return _run(asked, ())
 
 
 def _run(asked: Asked, scalings: Scalings) -> Outcome:
-    """One run; of long texts one at a time, for the sake of memory."""
     from attnviz.outcome import outcome
 
     reading = served(asked, None)
-    long = any(max(call.n) > MAX_TOKENS for call in reading.capture.calls)
-    with _long_run if long else nullcontext():
+    with one_long_run(reading):
         return outcome(loaded(asked.model), reading.inputs, scalings)
-
-
-def _told(work: Callable[..., Found], *given: object) -> Found:
-    """What `work` returns; its reason why not becomes a sentence for the person."""
-    from attnviz.capture import UnreadableModel
-
-    try:
-        return work(*given)
-    except UnreadableModel as problem:
-        raise NotServed(str(problem)) from problem

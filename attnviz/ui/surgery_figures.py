@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attnviz.ui import downloads, heads, look, sentences, surgery
+from attnviz.ui import effect_figures as effects
 from attnviz.ui import selection as selected
 from attnviz.ui import surgery_sentences as told
 from attnviz.ui.fields import keep
@@ -23,9 +24,7 @@ if TYPE_CHECKING:
     from attnviz.outcome import Effect
     from attnviz.ui.look import Drawing
 
-AT_ONCE = 3.0  # seconds; what takes longer waits for a click
 PATIENCE = 0.3  # seconds, before a bar shows how far it is
-MOST_SECONDS = 180.0  # of one curve, as of one reading
 FACTOR = "factor"
 
 
@@ -52,10 +51,10 @@ def _surgery(place: Place, reading: Reading) -> None:
     effect = _effect(change, reading)
     if effect is None:
         return
-    _said(change, effect, what, reading)
+    asked = change.place.asked
+    effects.said(asked, effect, told.headline(effect, what), reading)
     drawn = _drawn(change, effect, what, reading)
-    seed = f" · masks drawn with seed {_masking_seed()}" if effect.predicted == "masked" else ""
-    made, whose = f"scores {what}{seed}", told.of_whom(change.of, head)
+    made, whose = f"scores {what}{effects.masks(effect)}", told.of_whom(change.of, head)
     st.caption(look.plain(sentences.caption(head, made, whose)))
     added = told.ADDED if any(call.bias is not None for call in reading.capture.calls) else ""
     notes = (added, told.not_changed(reading.capture.unread), told.TRAINED, told.UNTOUCHED)
@@ -79,10 +78,11 @@ def _drawn(change: Change, effect: Effect, what: str, reading: Reading) -> list[
     with left:
         drawn = _curve(change, effect, reading)
     with right:
-        drawn += _next_tokens(change, effect, what)
+        divisor = change.divisor or ""
+        drawn += effects.next_tokens(change.place.asked, effect, "surgery", what, divisor)
     # Where nothing comes next, there is room for the tokens beside the curve.
     with st.container() if effect.next_tokens else right:
-        drawn += _tokens(change, effect, what, reading)
+        drawn += effects.tokens(effect, reading, "surgery", what, divisor)
     return drawn
 
 
@@ -155,51 +155,15 @@ def _effect(change: Change, reading: Reading) -> Effect | None:
     asked = change.place.asked
     needed = 2 * surgery.seconds(asked, reading)
     name = "Run the model with this change"
-    if not _wanted("surgery_runs", name, (asked.key,), needed):
+    if not effects.wanted("surgery_runs", name, (asked.key,), needed):
         return None
-    with st.spinner("The model runs", show_time=True) if needed > AT_ONCE else st.container():
+    with (
+        st.spinner("The model runs", show_time=True) if needed > effects.AT_ONCE else st.container()
+    ):
         return surgery.effect(change)
 
 
-def _wanted(key: str, name: str, of: tuple[object, ...], needed: float) -> bool:
-    """Whether something shall be done: at once where it is short, else after a click."""
-    if needed <= AT_ONCE or st.session_state.get(key) == of:
-        return True
-    if needed > MOST_SECONDS:
-        st.caption(told.too_long(needed, MOST_SECONDS))
-        return False
-    st.button(
-        f"{name} ({told.takes(needed)})",
-        key=f"{key}_button",
-        on_click=st.session_state.__setitem__,
-        args=(key, of),
-    )
-    return False
-
-
 # --- what became of it
-
-
-def _said(change: Change, effect: Effect, what: str, reading: Reading) -> None:
-    st.subheader(look.plain(told.headline(effect, what)))
-    ids = [i for i, _, _ in effect.next_tokens]
-    if sentence := told.what_comes_next(effect, surgery.labels(change.place.asked, ids)):
-        st.markdown(look.plain(sentence))
-    if effect.predicted == "masked":
-        runs = surgery.runs(change.place.asked, reading)
-        st.caption(told.MASKED.format(runs=runs, seed=_masking_seed()))
-    if effect.predicted == "not":
-        st.caption(told.NOTHING_PREDICTED)
-    elif effect.mean_losses is None:
-        st.caption(told.ONE_TOKEN)
-    elif reading.inputs.target:
-        st.caption(told.OF_THE_TARGET.format(n=len(reading.inputs.target) - 1))
-
-
-def _masking_seed() -> int:
-    from attnviz.outcome import MASKING_SEED
-
-    return MASKING_SEED
 
 
 def _curve(change: Change, effect: Effect, reading: Reading) -> list[Drawing]:
@@ -213,7 +177,7 @@ def _curve(change: Change, effect: Effect, reading: Reading) -> list[Drawing]:
     which = (*layer, change.place.head) if change.of == "head" else layer
     needed = surgery.seconds(asked, reading) * len(surgery.changes(change.place, change.of))
     name = "Work out the curve over all factors"
-    if not _wanted("surgery_curve", name, (asked.key, change.of, *which), needed):
+    if not effects.wanted("surgery_curve", name, (asked.key, change.of, *which), needed):
         return []
     points = _points(change)
     quantity = told.CHANGE if effect.mean_losses is None else told.LOSS
@@ -238,36 +202,3 @@ def _points(change: Change) -> pd.DataFrame:
     points = surgery.curve(change.place, change.of, progress)
     bar.empty()
     return points
-
-
-def _next_tokens(change: Change, effect: Effect, what: str) -> list[Drawing]:
-    from attnviz import surgery_frames as frames
-    from attnviz.charts import losses
-
-    if not effect.next_tokens:
-        return []
-    ids = [i for i, _, _ in effect.next_tokens]
-    table = frames.next_tokens(effect, surgery.labels(change.place.asked, ids))
-    chart = losses.next_tokens(table, what, change.divisor or "")
-    look.chart(chart, "Probabilities of the likeliest next tokens, before and after")
-    look.numbers("The numbers of the next tokens", table.drop(columns="row"), "surgery_next")
-    return [chart]
-
-
-def _tokens(change: Change, effect: Effect, what: str, reading: Reading) -> list[Drawing]:
-    from attnviz import surgery_frames as frames
-    from attnviz.charts import losses
-
-    numbers = effect.losses[1] if effect.losses else effect.moved
-    if numbers is None:
-        return []
-    tokens = reading.inputs.queries(reading.capture.calls[-1].tower, len(numbers))
-    table = frames.of_tokens(effect, tokens.labels)
-    quantity = told.TOKEN_LOSS if effect.losses else told.TOKEN_CHANGE
-    chart = losses.of_tokens(table, quantity, what, change.divisor or "")
-    look.chart(chart, f"{quantity} of each token")
-    remark = told.in_blocks(table)
-    if remark:
-        st.caption(remark)
-    look.numbers("The numbers of the tokens", table, "surgery_tokens", remark)
-    return [chart]

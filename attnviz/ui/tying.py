@@ -5,9 +5,8 @@ What was done once is kept for all sessions; models themselves are shared and st
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +14,9 @@ import streamlit as st
 
 from attnviz.models import fingerprint
 from attnviz.ui import surgery
-from attnviz.ui.readings import MAX_TOKENS, Asked, NotServed, loaded, served
+from attnviz.ui.readings import Asked, in_a_sentence, loaded, served
 from attnviz.ui.surgery import Of
-from attnviz.ui.views import Place
+from attnviz.ui.views import Place, call_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,14 +24,12 @@ if TYPE_CHECKING:
     from attnviz.capture import AttentionCall
     from attnviz.inputs import Inputs
     from attnviz.models import LoadedModel
-    from attnviz.outcome import Effect, Outcome
+    from attnviz.outcome import Effect
     from attnviz.reading import Reading
     from attnviz.tying import Makers, Tying, Way
     from attnviz.windows import Blocks
 
 CELLS = 128  # rows and columns of a pattern, of which two stand side by side
-
-_long_run = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,7 @@ def beside(change: Change) -> tuple[int, ...]:
     place = change.place
     if change.of != "head" or change.way == "Q := K":
         return ()
-    call = _call(place)
+    call = call_of(place)
     one = next(
         x
         for x in _told_makers(place.asked)
@@ -94,7 +91,7 @@ def beside(change: Change) -> tuple[int, ...]:
 
 def effect(change: Change) -> Effect:
     """What a change does; raises `NotServed` where it cannot be made."""
-    with _in_a_sentence():
+    with in_a_sentence():
         return _effect(change.place.asked, _tying(change))
 
 
@@ -104,7 +101,7 @@ def pattern(change: Change) -> Pattern | None:
     Raises `NotServed` where the change cannot be made.
     """
     place = change.place
-    with _in_a_sentence():
+    with in_a_sentence():
         return _pattern(place.asked, _tying(change), place.part, place.layer, place.head)
 
 
@@ -114,22 +111,18 @@ def seconds(asked: Asked, reading: Reading) -> float:
     return surgery.seconds(asked, reading) * (1 + 1 / runs)
 
 
-def _call(place: Place) -> AttentionCall:
-    return served(place.asked, None).calls(place.part)[place.layer]
-
-
 def _tying(change: Change) -> Tying:
     from attnviz.tying import Tying
 
     if change.of == "all":
         return Tying(change.way, seed=change.seed)
-    call = _call(change.place)
+    call = call_of(change.place)
     head = change.place.head if change.of == "head" else None
     return Tying(change.way, call.module, call.layer, head, change.seed)
 
 
 def _told_makers(asked: Asked) -> tuple[Makers, ...]:
-    with _in_a_sentence():
+    with in_a_sentence():
         return _makers(asked.model, fingerprint(asked.model), asked)
 
 
@@ -145,19 +138,9 @@ def _makers(model: str, version: str, _asked: Asked) -> tuple[Makers, ...]:
 def _effect(asked: Asked, tying: Tying) -> Effect:
     from attnviz.outcome import effect, outcome
 
-    before = _untouched(asked)
+    before = surgery.untouched(asked)
     with _changed(asked, tying) as (model, inputs):
         return effect(before, outcome(model, inputs))
-
-
-@st.cache_resource(max_entries=4, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
-def _untouched(asked: Asked) -> Outcome:
-    """What the model makes of its inputs as it is."""
-    from attnviz.outcome import outcome
-
-    reading = served(asked, None)
-    with _one_long_run(reading):
-        return outcome(loaded(asked.model), reading.inputs)
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs={Asked: lambda asked: asked.key})
@@ -220,24 +203,5 @@ def _changed(asked: Asked, tying: Tying) -> Iterator[tuple[LoadedModel, Inputs]]
     from attnviz.tying import tied
 
     reading, known, model = served(asked, None), _told_makers(asked), loaded(asked.model)
-    with _one_long_run(reading), tied(model.model, known, [tying]):
+    with surgery.one_long_run(reading), tied(model.model, known, [tying]):
         yield model, reading.inputs
-
-
-@contextmanager
-def _one_long_run(reading: Reading) -> Iterator[None]:
-    """Of long texts one run at a time, for the sake of memory."""
-    long = any(max(call.n) > MAX_TOKENS for call in reading.capture.calls)
-    with _long_run if long else nullcontext():
-        yield
-
-
-@contextmanager
-def _in_a_sentence() -> Iterator[None]:
-    """A reason why something cannot be done becomes a sentence for the person."""
-    from attnviz.capture import UnreadableModel
-
-    try:
-        yield
-    except UnreadableModel as problem:
-        raise NotServed(str(problem)) from problem

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from attnviz.ui import downloads, heads, look, sentences, surgery, views
+from attnviz.ui import downloads, heads, look, sentences, views
+from attnviz.ui import effect_figures as figures
 from attnviz.ui import selection as selected
 from attnviz.ui import surgery_sentences as effects
 from attnviz.ui import tying as runs
 from attnviz.ui import tying_sentences as told
 from attnviz.ui.fields import held, keep
 from attnviz.ui.readings import NotServed, Reading
+from attnviz.ui.selection import MAX_SEED
 from attnviz.ui.source import show_code
-from attnviz.ui.surgery_figures import AT_ONCE, MOST_SECONDS
 from attnviz.ui.tying import Change, Pattern
 from attnviz.ui.views import Place
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from attnviz.ui.surgery import Of
 
 SHUFFLED: Way = "values shuffled"
-MAX_SEED = 9999
 
 
 def tying(place: Place, reading: Reading) -> None:
@@ -47,15 +47,16 @@ def _tying(place: Place, reading: Reading) -> None:
         return
     if also := told.also(runs.beside(change)):
         st.caption(look.plain(also))
-    if not _wanted(change, reading):
+    name, needed = "Run the model with this change", runs.seconds(place.asked, reading)
+    if not figures.wanted("tying_runs", name, (place.asked.key,), needed):
         return
     effect, pattern = runs.effect(change), runs.pattern(change)
-    _said(change, effect, head, reading)
+    what = told.what(change.way, told.of_whom(change.of, head))
+    figures.said(place.asked, effect, effects.headline(effect, what), reading)
     st.markdown(look.plain(told.shows(effect, change.way)))
     drawn = _patterns(change, pattern, head, reading)
     drawn += _effects(change, effect, reading)
-    seed = f" · masks drawn with seed {_masking_seed()}" if effect.predicted == "masked" else ""
-    made = told.made(change.way, told.of_whom(change.of, head), change.seed) + seed
+    made = told.made(change.way, told.of_whom(change.of, head), change.seed) + figures.masks(effect)
     st.caption(look.plain(sentences.caption(head, made)))
     notes = (effects.not_changed(reading.capture.unread), told.UNTOUCHED)
     st.caption(look.plain(" ".join(filter(None, notes))))
@@ -94,48 +95,7 @@ def _shuffle() -> None:
     st.session_state["tying_seed"] = (held("tying_seed", 0) + 1) % (MAX_SEED + 1)
 
 
-def _wanted(change: Change, reading: Reading) -> bool:
-    """Whether the model shall run: at once where it is quick, else after a click."""
-    asked, key = change.place.asked, "tying_runs"
-    needed = runs.seconds(asked, reading)
-    if needed <= AT_ONCE or st.session_state.get(key) == asked.key:
-        return True
-    if needed > MOST_SECONDS:
-        st.caption(effects.too_long(needed, MOST_SECONDS))
-        return False
-    st.button(
-        f"Run the model with this change ({effects.takes(needed)})",
-        key=f"{key}_button",
-        on_click=st.session_state.__setitem__,
-        args=(key, asked.key),
-    )
-    return False
-
-
 # --- what became of it
-
-
-def _said(change: Change, effect: Effect, head: WhichHead, reading: Reading) -> None:
-    whom = told.of_whom(change.of, head)
-    st.subheader(look.plain(effects.headline(effect, told.what(change.way, whom))))
-    ids = [i for i, _, _ in effect.next_tokens]
-    if sentence := effects.what_comes_next(effect, surgery.labels(change.place.asked, ids)):
-        st.markdown(look.plain(sentence))
-    if effect.predicted == "masked":
-        count = surgery.runs(change.place.asked, reading)
-        st.caption(effects.MASKED.format(runs=count, seed=_masking_seed()))
-    if effect.predicted == "not":
-        st.caption(effects.NOTHING_PREDICTED)
-    elif effect.mean_losses is None:
-        st.caption(effects.ONE_TOKEN)
-    elif reading.inputs.target:
-        st.caption(effects.OF_THE_TARGET.format(n=len(reading.inputs.target) - 1))
-
-
-def _masking_seed() -> int:
-    from attnviz.outcome import MASKING_SEED
-
-    return MASKING_SEED
 
 
 def _patterns(
@@ -175,43 +135,9 @@ def _effects(change: Change, effect: Effect, reading: Reading) -> list[Drawing]:
     """What comes next, and the tokens, before and after."""
     left, right = look.sides(name="tying_effects")
     with left:
-        drawn = _tokens(change, effect, reading)
+        drawn = figures.tokens(effect, reading, "tying", change.way)
     with right:
-        return drawn + _next_tokens(change, effect)
-
-
-def _next_tokens(change: Change, effect: Effect) -> list[Drawing]:
-    from attnviz import surgery_frames as frames
-    from attnviz.charts import losses
-
-    if not effect.next_tokens:
-        return []
-    ids = [i for i, _, _ in effect.next_tokens]
-    table = frames.next_tokens(effect, surgery.labels(change.place.asked, ids))
-    chart = losses.next_tokens(table, change.way)
-    look.chart(chart, "Probabilities of the likeliest next tokens, before and after")
-    look.numbers("The numbers of the next tokens", table.drop(columns="row"), "tying_next")
-    return [chart]
-
-
-def _tokens(change: Change, effect: Effect, reading: Reading) -> list[Drawing]:
-    from attnviz import surgery_frames as frames
-    from attnviz.charts import losses
-
-    numbers = effect.losses[1] if effect.losses else effect.moved
-    if numbers is None:
-        return []
-    tokens = reading.inputs.queries(reading.capture.calls[-1].tower, len(numbers))
-    table = frames.of_tokens(effect, tokens.labels)
-    assert table is not None
-    quantity = effects.TOKEN_LOSS if effect.losses else effects.TOKEN_CHANGE
-    chart = losses.of_tokens(table, quantity, change.way)
-    look.chart(chart, f"{quantity} of each token")
-    remark = effects.in_blocks(table)
-    if remark:
-        st.caption(remark)
-    look.numbers("The numbers of the tokens", table, "tying_tokens", remark)
-    return [chart]
+        return drawn + figures.next_tokens(change.place.asked, effect, "tying", change.way)
 
 
 def _take_home(change: Change, reading: Reading, made: str, drawn: Sequence[Drawing]) -> None:

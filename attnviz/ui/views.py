@@ -74,6 +74,11 @@ class Place:
         return (*self.asked.key, self.part, self.layer, self.head)
 
 
+def call_of(place: Place) -> AttentionCall:
+    """The attention call that the head is in, however long its text is."""
+    return served(place.asked, None).calls(place.part)[place.layer]
+
+
 @dataclass(frozen=True)
 class Axes:
     """All rows and columns there are: position of their first token, `last`, word, special."""
@@ -242,7 +247,7 @@ def strongest(place: Place, view: View, query: int, key: int) -> tuple[int, int]
 def _numbers(place: Place, how: How) -> _Numbers:
     from attnviz.windows import runs
 
-    call = served(place.asked, None).calls(place.part)[place.layer]
+    call = call_of(place)
     place = place if how.over == "head" else replace(place, head=0)  # pooled: the same for all
     if max(call.n) <= WHOLE:
         whole = _whole(place, how)
