@@ -10,11 +10,14 @@ from attnviz.charts import birth as charts
 from attnviz.ui import birth_sentences as told
 from attnviz.ui import look
 from attnviz.ui import selection as selected
+from attnviz.ui.controls import one_of
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from attnviz.training_log import PhaseChange
 
 CLOSE = 2000  # steps around the phase change
 CODE = (
@@ -39,7 +42,7 @@ def birth() -> None:
     found = training_log.phase_change(log)
     st.markdown(look.plain(told.TASK))
     with look.panel("real", "birth"):
-        _charts(log, _steps(last))
+        _charts(log, _steps(last), found)
         st.caption(look.plain(told.caption(last)))
         st.markdown(f"**{look.plain(told.change(found, last))}**")
         ends = (training_log.at(log, step) for step in (found.begin, found.end))
@@ -55,23 +58,21 @@ def _steps(last: int) -> int:
     """How far the charts go."""
     linked = int(selected.current().birth_steps)
     keep("birth_steps", linked if linked in (CLOSE, last) else CLOSE)
-    chosen = st.segmented_control(
+    chosen = one_of(
+        st.container(),
         "Steps shown",
         (CLOSE, last),
-        format_func=lambda steps: f"{'all' if steps == last else 'the first'} {steps:,}",
-        key="birth_steps",
-        required=True,
+        "birth_steps",
+        lambda steps: f"{'all' if steps == last else 'the first'} {steps:,}",
     )
-    assert chosen is not None
     selected.change(birth_steps=str(chosen))
     return chosen
 
 
-def _charts(log: pd.DataFrame, steps: int) -> None:
+def _charts(log: pd.DataFrame, steps: int, found: PhaseChange) -> None:
     """Scores at the left, losses at the right, over the same steps."""
     from attnviz import training_log
 
-    found = training_log.phase_change(log)
     curves, stages = training_log.curves(log), training_log.stages(log)
     for place, quantity in zip(look.sides(name="birth"), ("score", "loss"), strict=True):
         with place:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnviz.inputs import Needs
+
+Option = TypeVar("Option")
 
 UNFOLLOWED_D_K = 64  # where the playground stands while no head is on screen
 QUERY_LABEL, KEY_LABEL = "Query: the token that looks", "Key: the token looked at"
@@ -361,6 +363,19 @@ def opening_query(tokens: pd.DataFrame, of_a_picture: bool = False) -> int:
     spoken = [p for p, label in tokens["token"].items() if label.strip("␣").lower() == word]
     ordinary = list(tokens.index[~tokens["special"]])
     return int((spoken or ordinary or [tokens.index[-1]])[-1])
+
+
+def one_of(
+    place: DeltaGenerator,
+    label: str,
+    options: Sequence[Option],
+    key: str,
+    named: Callable[[Option], str] = str,
+) -> Option:
+    """One of a few in view, always."""
+    chosen = place.segmented_control(label, options, format_func=named, key=key, required=True)
+    assert chosen is not None
+    return chosen
 
 
 # --- one cell of it

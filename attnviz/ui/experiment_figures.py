@@ -12,6 +12,7 @@ from attnviz.charts import widths as width_charts
 from attnviz.ui import experiment_sentences as told
 from attnviz.ui import look, watching
 from attnviz.ui import selection as selected
+from attnviz.ui.controls import one_of
 from attnviz.ui.experiment import (
     RATES,
     TASKS,
@@ -26,7 +27,6 @@ from attnviz.ui.experiment import (
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
 from attnviz.ui.training import Curves, Run, seen
-from attnviz.ui.training_figures import one_of
 from attnviz.ui.training_sentences import rate
 
 if TYPE_CHECKING:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
-from attnviz.ui.training_sentences import rate
+from attnviz.ui.training_sentences import last_step, learnt, rate, seeds, spread
 
 if TYPE_CHECKING:
     from attnviz.charts.widths import Cost
     from attnviz.lookup_task import Task
+    from attnviz.training import Recipe
     from attnviz.ui.experiment import Answers, Probe
     from attnviz.ui.training import Curves
 
@@ -95,20 +95,11 @@ def by_variant(shown: Curves) -> list[str]:
 
 
 def _did(row: Row, shown: Curves) -> str:
-    task, seeds, reached = shown.recipe.task, row["seeds"], row["reached"]
-    goal = "R² 0.9" if task == "copy a vector" else "90 % right"
-    last = int(shown.curves.loc[shown.curves["variant"] == row["variant"], "step"].max())
-    if not math.isnan(row["steps_to_90"]):
-        learnt = f"{goal} by step {row['steps_to_90']:,.0f}"
-        if seeds > 1:
-            learnt += " (median seed)" if reached == seeds else f" (median; {reached} of {seeds})"
-    else:
-        over = last == shown.recipe.steps or row["diverged"] == seeds
-        never = "never" if over else "not yet"
-        learnt = f"{goal} in {reached} of {seeds} seeds only" if reached else f"{never} {goal}"
-    if row["diverged"] == seeds:
-        return f"{learnt}, and diverged"
-    return f"{learnt}; {_result(row['accuracy'], task)} at step {last:,}"
+    task = shown.recipe.task
+    begun = learnt(row, shown, "R² 0.9" if task == "copy a vector" else "90 % right")
+    if row["diverged"] == row["seeds"]:
+        return f"{begun}, and diverged"
+    return f"{begun}; {_result(row['accuracy'], task)} at step {last_step(row, shown):,}"
 
 
 def _result(value: float, task: Task) -> str:
@@ -118,27 +109,22 @@ def _result(value: float, task: Task) -> str:
 
 def caption(shown: Curves) -> str:
     """What curves are of: synthetic, task, sizes, rate, seeds, recipe."""
-    seeds = shown.recipe.seeds
-    several = len(seeds) > 1
-    spread = " · line: median seed, band: least to largest" if several else ""
-    return f"{_toy(shown.recipe.task)} · {_head(shown.recipe.d_k, shown)}{spread}"
-
-
-def _head(width: int, shown: Curves) -> str:
-    return f"d_k = d_v = {width} · {_trained(shown.recipe, shown.rate)}"
+    recipe = shown.recipe
+    return (
+        f"{_toy(recipe.task)} · d_k = d_v = {recipe.d_k} · {_trained(recipe, shown.rate)}"
+        f"{spread(recipe)}"
+    )
 
 
 def _toy(task: Task) -> str:
     return f"synthetic · toy, one head · task: {NAMED[task]} · n = 16 items"
 
 
-def _trained(recipe: Any, at: float) -> str:
-    seeds = recipe.seeds
-    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+def _trained(recipe: Recipe, at: float) -> str:
     return (
         f"divisor: root of the keys’ width · Adam, rate {rate(at)} falling to 0 in "
-        f"{recipe.steps} steps · batch {recipe.batch} · {named} · measured on {recipe.held_out} "
-        "other lookups"
+        f"{recipe.steps} steps · batch {recipe.batch} · {seeds(recipe)} · measured on "
+        f"{recipe.held_out} other lookups"
     )
 
 

@@ -178,9 +178,6 @@ def gradient() -> str:
 
 def _one_of(name: str, label: str, options: dict[str, str]) -> str:
     keep(name, getattr(selected.current(), name))
-    chosen = st.segmented_control(
-        label, list(options), format_func=options.__getitem__, key=name, required=True
-    )
-    chosen = chosen or next(iter(options))
+    chosen = controls.one_of(st.container(), label, list(options), name, options.__getitem__)
     selected.change(**{name: chosen})
     return options[chosen]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -15,53 +15,74 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from attnviz.moments import Vectors
-    from attnviz.synthetic import Draw, Simulation
+    from attnviz.synthetic import Draw, Estimate, Simulation
 
 TRIALS = 2000  # queries, each before its own keys
 MAP_TRIALS = 200  # for each square of the map
 MAP_KEYS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
-def drawn(setting: Setting) -> Side:
-    """Random vectors under the chosen divisor, beside the four that have a name."""
-    return _drawn(setting)
+@dataclass(frozen=True)
+class Scores:
+    """What no divisor changes of a draw."""
+
+    bins: pd.DataFrame
+    curve: pd.DataFrame
+    reach: tuple[float, float]
+    pooled: Estimate
+    within: Estimate
 
 
 @st.cache_resource(max_entries=128, show_spinner=False)
-def _drawn(setting: Setting) -> Side:
+def drawn(setting: Setting) -> Side:
+    """Random vectors under the chosen divisor, beside the four that have a name."""
     from attnviz import lab_frames, moments, synthetic
 
-    vectors, d_k = setting.vectors, setting.d_k
-    draw = _draw(vectors, d_k, setting.n, setting.seed)
+    vectors, d_k, n = setting.vectors, setting.d_k, setting.n
+    draw, scores = _draw(vectors, d_k, n, setting.seed), _scores(vectors, d_k, n, setting.seed)
     divisor = synthetic.divisor(d_k, setting.power)
     simulations = _simulations(setting)
     mean, variance = moments.mean(vectors, d_k), moments.variance(vectors, d_k)
-    pooled, within = synthetic.pooled_variance(draw.scores), synthetic.row_variance(draw.scores)
     step = lab_frames.step_of(vectors)
-    scores = lab_frames.histogram(draw.scores, 1.0, mean, variance, step)
-    spanned = reach(scores)
     return Side(
         d_k=d_k,
-        n=setting.n,
+        n=n,
         name=divisor_name(setting.power),
         divisor=divisor,
-        scores=scores,
-        scores_curve=lab_frames.normal_curve(mean, variance, 1.0, spanned),
+        scores=scores.bins,
+        scores_curve=scores.curve,
         logits=lab_frames.histogram(draw.scores, divisor, mean, variance, step),
-        logits_curve=lab_frames.normal_curve(mean, variance, divisor, spanned),
-        reach=spanned,
+        logits_curve=lab_frames.normal_curve(mean, variance, divisor, scores.reach),
+        reach=scores.reach,
         row=lab_frames.row(draw.scores[0], divisor),
         chain=lab_frames.chain(simulations),
         gradients=lab_frames.gradients(simulations),
         marks=lab_frames.gradient_marks(simulations),
-        variance=(pooled.value, pooled.standard_error),
-        row_variance=(within.value, within.standard_error),
+        variance=(scores.pooled.value, scores.pooled.standard_error),
+        row_variance=(scores.within.value, scores.within.standard_error),
         predicted=variance,
         predicted_row=moments.row_variance(vectors, d_k),
-        logit_variance=within.value / divisor**2,
-        most_keys=setting.n,
-        even_weight=1 / setting.n,
-        even_keys=float(setting.n),
+        logit_variance=scores.within.value / divisor**2,
+        most_keys=n,
+        even_weight=1 / n,
+        even_keys=float(n),
+    )
+
+
+@st.cache_resource(max_entries=64, show_spinner=False)
+def _scores(vectors: Vectors, d_k: int, n: int, seed: int) -> Scores:
+    from attnviz import lab_frames, moments, synthetic
+
+    scores = _draw(vectors, d_k, n, seed).scores
+    mean, variance = moments.mean(vectors, d_k), moments.variance(vectors, d_k)
+    bins = lab_frames.histogram(scores, 1.0, mean, variance, lab_frames.step_of(vectors))
+    spanned = reach(bins)
+    return Scores(
+        bins,
+        lab_frames.normal_curve(mean, variance, 1.0, spanned),
+        spanned,
+        synthetic.pooled_variance(scores),
+        synthetic.row_variance(scores),
     )
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from attnviz.ui.views import Place
 
 
+MAPS = {
+    "largest_weight": "Mean largest weight",
+    "entropy": "Mean entropy, relative to even weights",
+}
 _specs: WeakKeyDictionary[Side, dict[tuple[str, str], Spec]] = WeakKeyDictionary()
 
 
@@ -284,12 +288,6 @@ def saturation_maps(lab: Lab) -> None:
         "attnviz.moments.freezing_std",
         "attnviz.moments.freezing_d_k",
     )
-
-
-MAPS = {
-    "largest_weight": "Mean largest weight",
-    "entropy": "Mean entropy, relative to even weights",
-}
 
 
 # --- gradient

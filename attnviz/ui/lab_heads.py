@@ -27,10 +27,18 @@ NUDGES = 2000  # of the weights of all rows together, whose way back to the quer
 
 @dataclass(frozen=True)
 class RealHead:
-    """A head with its queries and keys: what no divisor changes."""
+    """A head with its queries and keys: what no divisor changes.
+
+    `several` are its rows that see more than one key; `scores`, `scores_curve` and `reach` are
+    as in `Side`.
+    """
 
     rows: HeadRows
+    several: HeadRows
     moments: HeadMoments
+    scores: pd.DataFrame
+    scores_curve: pd.DataFrame
+    reach: tuple[float, float]
     labels: Sequence[str]
     cosines: pd.DataFrame
     numbers: pd.DataFrame
@@ -52,9 +60,15 @@ def real_head(place: Place) -> RealHead | None:
         return None
     rows = head_moments.rows_of(call, place.head)
     found = head_moments.moments_of(rows)
+    expected, spread = float(found.d_k), found.pooled_variance**0.5
+    scores = lab_frames.histogram(rows.seen_scores, 1.0, 0.0, expected, around=(found.mean, spread))
     return RealHead(
         rows,
+        head_moments.of_several_keys(rows),
         found,
+        scores,
+        lab_frames.normal_curve(0.0, expected, 1.0, reach(scores)),
+        reach(scores),
         reading.keys(call).labels,
         lab_frames.cosines(head_moments.cosines(rows)),
         lab_frames.head_moments(found),
@@ -72,31 +86,26 @@ def read(place: Place, power: float, query: int, seed: int) -> Side | None:
     head = real_head(place)
     if head is None:
         return None
-    rows, found = head.rows, head.moments
-    divisor = float(found.d_k) ** power
+    rows, found, expected = head.rows, head.moments, float(head.moments.d_k)
+    divisor = expected**power
     logits = head_moments.row_logits(rows, divisor)
     at = int((rows.positions - query).abs().argmin())
     shown = logits[rows.visible]
     chain, nudged = _chain(place, power, seed)
-    spread = found.pooled_variance**0.5
-    scores = lab_frames.histogram(
-        rows.seen_scores, 1.0, 0.0, float(found.d_k), around=(found.mean, spread)
-    )
-    spanned, expected = reach(scores), float(found.d_k)
     # What a model adds to q·k, as T5 does, may put its logits elsewhere.
     around = (float(shown.mean()), float(shown.std(correction=0)))
     weights = head_moments.row_weights(rows, divisor)
-    keys = head_moments.of_several_keys(rows).visible.sum(-1).double()
+    keys = head.several.visible.sum(-1).double()
     return Side(
         d_k=found.d_k,
         n=int(rows.visible[at].sum()),
         name=divisor_name(power),
         divisor=divisor,
-        scores=scores,
-        scores_curve=lab_frames.normal_curve(0.0, expected, 1.0, spanned),
-        logits=lab_frames.histogram(shown, 1.0, 0.0, found.d_k / divisor**2, around=around),
-        logits_curve=lab_frames.normal_curve(0.0, expected, divisor, spanned),
-        reach=spanned,
+        scores=head.scores,
+        scores_curve=head.scores_curve,
+        logits=lab_frames.histogram(shown, 1.0, 0.0, expected / divisor**2, around=around),
+        logits_curve=lab_frames.normal_curve(0.0, expected, divisor, head.reach),
+        reach=head.reach,
         row=lab_frames.row_of(rows.scores[at], logits[at], weights[at], head.labels),
         chain=chain,
         gradients=lab_frames.gradients(nudged),
@@ -154,11 +163,10 @@ def _measured(place: Place, divisor: float, seed: int) -> tuple[Simulation, Simu
 
     head = real_head(place)
     assert head is not None
-    rows = head_moments.of_several_keys(head.rows)
-    nudges = -(-NUDGES // len(rows.scores))
+    nudges = -(-NUDGES // len(head.several.scores))
     return (
-        head_moments.measured(rows, divisor, seed),
-        head_moments.measured(rows, divisor, seed, nudges),
+        head_moments.measured(head.several, divisor, seed),
+        head_moments.measured(head.several, divisor, seed, nudges),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import streamlit as st
@@ -12,6 +13,7 @@ from attnviz.charts import roles as charts
 from attnviz.ui import look
 from attnviz.ui import roles_sentences as told
 from attnviz.ui import selection as selected
+from attnviz.ui.controls import one_of
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
 
@@ -40,7 +42,7 @@ class Shown:
 
         return VARIANTS[self.name]
 
-    @property
+    @cached_property
     def lookup(self) -> Lookup:
         """All six questions, worked out."""
         from attnviz import roles
@@ -97,7 +99,7 @@ def _choice() -> Shown:
     )
     row = st.container(horizontal=True)
     symbols = [item.symbol for item in TABLE]
-    asked = row.segmented_control("The query asks for", symbols, key="role_asked", required=True)
+    asked = one_of(row, "The query asks for", symbols, "role_asked")
     sharpness = row.select_slider(
         "Sharpness",
         SHARPNESS,
@@ -107,7 +109,6 @@ def _choice() -> Shown:
         width=220,
     )
     assert name is not None
-    assert asked is not None
     selected.change(role_variant=name, role_asked=asked, role_sharpness=str(sharpness))
     return Shown(name, symbols.index(asked), sharpness)
 

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import streamlit as st
-from streamlit.delta_generator import DeltaGenerator
 
 from attnviz.charts import theme
 from attnviz.charts import training as charts
 from attnviz.ui import look, watching
 from attnviz.ui import selection as selected
 from attnviz.ui import training_sentences as told
+from attnviz.ui.controls import one_of
 from attnviz.ui.fields import keep
 from attnviz.ui.source import show_code
 from attnviz.ui.training import Choice, Curves, Run, live_recipes, recorded, seen
 
 if TYPE_CHECKING:
     from attnviz.training import Optimiser
-
-Option = TypeVar("Option")
 
 ALL = "all four"
 D_KS = (64, 256)
@@ -65,19 +62,6 @@ def _choice() -> Choice:
     rate = one_of(row, "Learning rate", RATES[optimiser], key, told.rate)
     selected.change(training_d_k=str(d_k), training_optimiser=optimiser, training_rate=str(rate))
     return Choice(d_k, optimiser, rate)
-
-
-def one_of(
-    place: DeltaGenerator,
-    label: str,
-    options: Sequence[Option],
-    key: str,
-    named: Callable[[Option], str] = str,
-) -> Option:
-    """One of a few, always."""
-    chosen = place.segmented_control(label, options, format_func=named, key=key, required=True)
-    assert chosen is not None
-    return chosen
 
 
 def _second() -> str:

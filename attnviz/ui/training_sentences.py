@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from attnviz.ui.training import Choice, Curves, Run
+    from attnviz.training import Recipe
+    from attnviz.ui.training import Curves, Run
 
 FROZEN = 0.03  # ‖J‖, a tenth of what rows have under √d_k
 EVEN = 0.99  # entropy, relative to even weights
@@ -48,23 +49,32 @@ def _rows(frame: Any) -> list[dict[str, Any]]:
 
 
 def _did(row: dict[str, Any], shown: Curves) -> str:
-    seeds, reached, gone = row["seeds"], row["reached"], row["diverged"]
-    last = int(shown.curves.loc[shown.curves["divisor"] == row["divisor"], "step"].max())
-    if not math.isnan(row["steps_to_90"]):
-        learnt = f"90 % right by step {row['steps_to_90']:,.0f}"
-        if seeds > 1:
-            learnt += " (median seed)" if reached == seeds else f" (median; {reached} of {seeds})"
-    elif reached:
-        learnt = f"90 % right in {reached} of {seeds} seeds only"
-    else:
-        never = "never" if last == shown.recipe.steps or gone == seeds else "not yet"
-        learnt = f"{never} 90 % right"
+    seeds, gone, begun = row["seeds"], row["diverged"], learnt(row, shown, "90 % right")
     if gone == seeds:
-        return f"{learnt}, and diverged{f' in all {seeds} seeds' if seeds > 1 else ''}"
-    end = f"{100 * row['accuracy']:.3g} % at step {last:,}"
+        return f"{begun}, and diverged{f' in all {seeds} seeds' if seeds > 1 else ''}"
+    end = f"{100 * row['accuracy']:.3g} % at step {last_step(row, shown):,}"
     if gone:
         end += f" in those of the {seeds} seeds that did not diverge ({seeds - gone})"
-    return f"{learnt}; {end}"
+    return f"{begun}; {end}"
+
+
+def learnt(row: dict[str, Any], shown: Curves, goal: str) -> str:
+    """When a curve's seeds came to their goal, of a row of `outcomes`."""
+    seeds, reached = row["seeds"], row["reached"]
+    if not math.isnan(row["steps_to_90"]):
+        said = f"{goal} by step {row['steps_to_90']:,.0f}"
+        if seeds > 1:
+            said += " (median seed)" if reached == seeds else f" (median; {reached} of {seeds})"
+        return said
+    if reached:
+        return f"{goal} in {reached} of {seeds} seeds only"
+    over = last_step(row, shown) == shown.recipe.steps or row["diverged"] == seeds
+    return f"{'never' if over else 'not yet'} {goal}"
+
+
+def last_step(row: dict[str, Any], shown: Curves) -> int:
+    """The last step at which a curve was measured."""
+    return int(shown.curves.loc[shown.curves[shown.by] == row[shown.by], "step"].max())
 
 
 def start(shown: Curves) -> str:
@@ -161,18 +171,27 @@ def _last_entropy(shown: Curves, divisor: str) -> float:
     return float(rows.sort_values("step")["median"].iloc[-1])
 
 
-def caption(shown: Curves, choice: Choice | None = None) -> str:
+def caption(shown: Curves) -> str:
     """What the curves are of: synthetic, sizes, rate, seeds, recipe."""
     recipe = shown.recipe
-    seeds = [str(seed) for seed in recipe.seeds]
-    named = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
-    spread = "" if len(seeds) == 1 else " · line: median seed, band: least to largest"
     return (
         f"synthetic · toy, one head · task: same symbol · n = 16 items · d_k = {recipe.d_k} · "
         f"d_v = {recipe.d_v} · divisors by colour · {recipe.optimiser}, rate {rate(shown.rate)}, "
-        f"constant · batch {recipe.batch} · {named} · measured on {recipe.held_out} other lookups"
-        f"{spread}"
+        f"constant · batch {recipe.batch} · {seeds(recipe)} · measured on {recipe.held_out} other "
+        f"lookups{spread(recipe)}"
     )
+
+
+def seeds(recipe: Recipe) -> str:
+    """Which seeds a recipe has."""
+    first, last = recipe.seeds[0], recipe.seeds[-1]
+    return f"seed {first}" if len(recipe.seeds) == 1 else f"seeds {first} to {last}"
+
+
+def spread(recipe: Recipe) -> str:
+    """What line and band are where there are several seeds, "" where there is one."""
+    several = len(recipe.seeds) > 1
+    return " · line: median seed, band: least to largest" if several else ""
 
 
 def progress(run: Run, before: int) -> str:
