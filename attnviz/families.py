@@ -140,10 +140,16 @@ def reach_of(module: nn.Module, config: PretrainedConfig, layer: int) -> tuple[R
 
 def normalises_query_or_key(module: nn.Module) -> bool:
     """Whether queries or keys pass a norm of their own inside the attention module."""
-    return any(
-        QUERY_OR_KEY_NORM.fullmatch(name) and not isinstance(child, nn.Identity)
+    return bool(norms_of_queries_and_keys(module))
+
+
+def norms_of_queries_and_keys(module: nn.Module) -> dict[str, nn.Module]:
+    """The norms that an attention module has for its queries and keys (QK-norm), by name."""
+    return {
+        name: child
         for name, child in module.named_children()
-    )
+        if QUERY_OR_KEY_NORM.fullmatch(name) and not isinstance(child, nn.Identity)
+    }
 
 
 def projections_of(module: nn.Module) -> Projections | None:

@@ -114,7 +114,13 @@ def test_why_the_variance_of_a_head_is_not_d_k():
     app = served(page(model="minilm"))
     app.session_state["fold_why_not_d_k"] = True
     words = said(served(app.run()))
-    for told in ("Lengths: q is", "Means: the mean query", "Pooled or within a row", "Dependence:"):
+    for told in (
+        "Lengths: q is",
+        "Learned norms: ",
+        "Means: the mean query",
+        "Pooled or within a row",
+        "Dependence:",
+    ):
         assert told in words
     assert len(drawings(app)) == 11
 
@@ -217,6 +223,19 @@ def test_the_code_is_the_very_function():
     assert inspect.getsource(equation.weights) in [code.value + "\n" for code in app.code] + [
         code.value for code in app.code
     ]
+
+
+CODE = {1: "chain", 2: "variance", 3: "maps", 4: "gradient", 5: "surgery", 6: "training"}
+
+
+@pytest.mark.parametrize(("number", "name"), [*CODE.items(), (7, "scales")])
+def test_every_section_shows_its_code(number: int, name: str):
+    app = served(page(section=str(number)))
+    app.session_state[f"fold_code_{name}"] = True
+    shown = served(app.run()).code
+    assert shown
+    for code in shown:
+        assert re.match(r"(@.*\n)*(def|class) ", code.value)
 
 
 # --- what cannot be shown

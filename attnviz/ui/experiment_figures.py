@@ -84,6 +84,9 @@ def widths() -> None:
         variants = _variants(WIDTHS_NAME, task)
         if variants:
             _answer(task, variants)
+        show_code(
+            WIDTHS_NAME, "attnviz.training.of_projections", "attnviz.training_frames.by_width"
+        )
 
 
 def _task(section: str) -> Task:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from attnviz.ui.lab import Side, divisor_name, powers, reach
-from attnviz.ui.readings import Asked, served
+from attnviz.ui.readings import Asked, loaded, served
 from attnviz.ui.views import Place
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ class RealHead:
     """A head with its queries and keys: what no divisor changes.
 
     `several` are its rows that see more than one key; `scores`, `scores_curve` and `reach` are
-    as in `Side`.
+    as in `Side`. `norms` names those that queries and keys pass (QK-norm); lengths are the least
+    and the largest ‖q‖ and ‖k‖.
     """
 
     rows: HeadRows
@@ -39,6 +40,9 @@ class RealHead:
     scores: pd.DataFrame
     scores_curve: pd.DataFrame
     reach: tuple[float, float]
+    norms: tuple[str, ...]
+    query_lengths: tuple[float, float]
+    key_lengths: tuple[float, float]
     labels: Sequence[str]
     cosines: pd.DataFrame
     numbers: pd.DataFrame
@@ -53,8 +57,9 @@ class RealHead:
 def real_head(place: Place) -> RealHead | None:
     """The head, None where the model offers no queries and keys as such."""
     from attnviz import head_moments, lab_frames
+    from attnviz.families import norms_of_queries_and_keys
 
-    reading = served(place.asked)
+    reading, model = served(place.asked), loaded(place.asked.model).model
     call = reading.calls(place.part)[place.layer]
     if call.query is None:
         return None
@@ -69,10 +74,18 @@ def real_head(place: Place) -> RealHead | None:
         scores,
         lab_frames.normal_curve(0.0, expected, 1.0, reach(scores)),
         reach(scores),
+        tuple(norms_of_queries_and_keys(model.get_submodule(call.module))),
+        _least_and_largest(rows.query),
+        _least_and_largest(rows.key[rows.visible.any(0)]),
         reading.keys(call).labels,
         lab_frames.cosines(head_moments.cosines(rows)),
         lab_frames.head_moments(found),
     )
+
+
+def _least_and_largest(vectors: Tensor) -> tuple[float, float]:
+    lengths = vectors.norm(dim=-1)
+    return float(lengths.min()), float(lengths.max())
 
 
 @st.cache_resource(max_entries=64, show_spinner=False, hash_funcs={Place: lambda place: place.key})

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from attnviz.ui import sentences
+from attnviz.ui.card_sentences import listed
 from attnviz.ui.lab_heads import NUDGES, PAIRS_OF_A_HEAD, RealHead
 from attnviz.ui.sentences import figure, with_error
 
@@ -216,6 +217,7 @@ def why_not_d_k(head: RealHead) -> list[str]:
     return [
         f"Lengths: q is {found.query_length:.3g} long on average, k {found.key_length:.3g}; "
         f"entries of variance 1 would make both about √{found.d_k} = {unit:.3g}.",
+        _norms(head),
         f"Means: the mean query has length {found.query_mean_length:.3g}, the mean key "
         f"{found.key_mean_length:.3g}; they would be near 0. A mean of the keys moves a whole row "
         "at once, and the softmax does not see it; a mean of the queries it does see.",
@@ -230,6 +232,18 @@ def why_not_d_k(head: RealHead) -> list[str]:
         f"{figure(found.pooled_variance)}. Their cosine is {found.cosine:.2g} on average, where "
         "independent vectors have 0.",
     ]
+
+
+def _norms(head: RealHead) -> str:
+    """What norms do to the lengths, as far as the layer has some."""
+    if not head.norms:
+        return "Learned norms: this layer has none for its queries and keys (no QK-norm)."
+    (q_least, q_most), (k_least, k_most) = head.query_lengths, head.key_lengths
+    return (
+        f"Learned norms: queries and keys pass {listed(head.norms)} (QK-norm), which set "
+        f"their lengths whatever x is: ‖q‖ is {q_least:.3g} to {q_most:.3g} on this text, ‖k‖ "
+        f"{k_least:.3g} to {k_most:.3g}."
+    )
 
 
 # --- variance against d_k

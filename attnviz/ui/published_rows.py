@@ -173,12 +173,9 @@ def _query_lengths(call: AttentionCall) -> Tensor | None:
 
 def _norms(heads: Heads, module: nn.Module) -> str:
     """The norms that queries and keys pass, by the names of the model's own parts."""
-    from attnviz.families import QUERY_OR_KEY_NORM
+    from attnviz.families import norms_of_queries_and_keys
 
-    norms = {
-        name: child for name, child in module.named_children() if QUERY_OR_KEY_NORM.fullmatch(name)
-    }
-    norms = {name: norm for name, norm in norms.items() if type(norm).__name__ != "Identity"}
+    norms = norms_of_queries_and_keys(module)
     if not norms:
         return UNTOLD if heads.d_k is None else "none"
     learned = any(list(norm.parameters()) for norm in norms.values())

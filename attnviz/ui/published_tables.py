@@ -11,6 +11,7 @@ from attnviz.published import Example, HalfTruth, Practice, Source
 from attnviz.ui import look, published_rows
 from attnviz.ui.published_rows import Own
 from attnviz.ui.readings import Asked
+from attnviz.ui.source import show_code
 
 READ = {
     "account": "as others tell it",
@@ -33,6 +34,7 @@ def scales(asked: Asked, part: str) -> None:
     _chosen(own, published_rows.caption(asked, part), "scales")
     _families("q·k is multiplied by", published.SCALES, own)
     _half_truths(published.SCALE_HALF_TRUTHS)
+    show_code("scales", "attnviz.published.scale_names")
 
 
 def projections(asked: Asked, part: str) -> None:
@@ -44,6 +46,7 @@ def projections(asked: Asked, part: str) -> None:
     _chosen(own, published_rows.caption(asked, part), "projections")
     _families("q, k and v are made by", published.PROJECTIONS, own)
     _half_truths(published.PROJECTION_HALF_TRUTHS)
+    show_code("projections", "attnviz.published.projection_names", "attnviz.wiring.wiring")
 
 
 def _chosen(own: Sequence[Own], caption: str, name: str) -> None:

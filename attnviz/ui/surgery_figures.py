@@ -15,6 +15,7 @@ from attnviz.ui import selection as selected
 from attnviz.ui import surgery_sentences as told
 from attnviz.ui.fields import keep
 from attnviz.ui.readings import NotServed, Reading
+from attnviz.ui.source import show_code
 from attnviz.ui.surgery import NO_SCORES, STRONGEST, Change, Of
 from attnviz.ui.views import Place
 
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
 PATIENCE = 0.3  # seconds, before a bar shows how far it is
 FACTOR = "factor"
+CODE = (
+    *("attnviz.surgery.as_if_divided", "attnviz.surgery.multiplied", "attnviz.surgery.scaled"),
+    *("attnviz.outcome.outcome", "attnviz.outcome.effect"),
+)
 
 
 def on_the_whole_model(place: Place, reading: Reading) -> None:
@@ -59,6 +64,7 @@ def _surgery(place: Place, reading: Reading) -> None:
     added = told.ADDED if any(call.bias is not None for call in reading.capture.calls) else ""
     notes = (added, told.not_changed(reading.capture.unread), told.TRAINED, told.UNTOUCHED)
     st.caption(look.plain(" ".join(filter(None, notes))))
+    show_code("surgery", *CODE)
     if drawn:
         _take_home(change, reading, made, whose, drawn)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+import saved_models
 
 from attnviz.moments import saturated_gradient
 from attnviz.ui import lab_draws, lab_heads, lab_sentences
 from attnviz.ui.heads import head
 from attnviz.ui.lab import Setting, Side
 from attnviz.ui.lab_sentences import divided
-from attnviz.ui.readings import Asked
+from attnviz.ui.readings import Asked, served
 from attnviz.ui.sentences import RAISED
 from attnviz.ui.views import Place
 
@@ -99,6 +101,24 @@ def test_where_a_heads_variance_comes_from_adds_up():
     assert f"q is {vectors.moments.query_length:.3g} long" in told
     assert f"√32 = {math.sqrt(32):.3g}" in told
     assert f"cosine is {vectors.moments.cosine:.2g}" in told
+
+
+def test_a_head_without_norms_says_so():
+    vectors = lab_heads.real_head(MINILM)
+    assert vectors is not None
+    assert "this layer has none" in lab_sentences.why_not_d_k(vectors)[1]
+
+
+def test_learned_norms_are_told_with_the_lengths_they_set(tmp_path: Path):
+    model = saved_models.save(tmp_path / "qwen3", "qwen3")
+    place = Place(Asked(model, "the cat sat on the mat"), "decoder", 1, 2)
+    vectors = lab_heads.real_head(place)
+    assert vectors is not None
+    call = served(place.asked).calls("decoder")[1]
+    lengths = call.query[0, 2].norm(dim=-1)
+    told = lab_sentences.why_not_d_k(vectors)[1]
+    assert "pass q_norm and k_norm (QK-norm)" in told
+    assert f"‖q‖ is {float(lengths.min()):.3g} to {float(lengths.max()):.3g}" in told
 
 
 def test_no_variance_is_said_in_words():
